@@ -16,12 +16,13 @@ namespace baton {
 // For tests. Bounds on how far a model's results on a device may differ from the CPU's. The CPU
 // computes in float, while the device keeps weights, activations and KV in bf16.
 struct AnswerBounds {
-  // In nats. The logprobs of a token on device and CPU may differ by half of this. So if the CPU's
+  // In nats. The logprobs of a token on device and CPU may differ by half of `gap`. So if the CPU's
   // two most likely tokens are further apart than `gap`, both must choose the same token.
   double gap;
-  // Bounds for seeded sampling at this temperature. Add up the probabilities of the first tokens,
-  // in order of their ids: the sums of device and CPU may differ by `epsilon`. If the random number
-  // is further than that from all such sums of the CPU, both sample the same token (ClearSample).
+  // Bounds for seeded sampling at this temperature. Consider the running sums of the token
+  // probabilities, in order of token id: each sum on the device may differ from the CPU's by
+  // `epsilon`. If the random number is further than `epsilon` from every running sum of the CPU,
+  // both sample the same token (ClearSample).
   float temperature;
   double epsilon;
 };
@@ -41,10 +42,10 @@ inline AnswerBounds AnswerBoundsOf(absl::string_view model) {
   return {0.2, 0.3f, 0.06};
 }
 
-// Returns the token that a device must choose, given the CPU's logprobs, if its numbers are as near
-// to the CPU's as `bounds` says. Returns nullopt if several tokens are possible.
+// Returns the token that a device must choose, given the CPU's logprobs, if the device's logprobs
+// are within `bounds` of them. Returns nullopt if several tokens are possible.
 //   cpu       logprobs, most likely first: all of them, or only the best two for a greedy choice
-//   sampling  only its temperature is set, and if that is above 0 top_p, seed and answer_index
+//   sampling  temperature; if above 0, also top_p, seed and answer_index; nothing else is set
 inline std::optional<TokenId> ClearChoice(absl::Span<const TokenLogprob> cpu, int position,
                                           const SamplingOptions& sampling,
                                           const AnswerBounds& bounds) {

@@ -13,12 +13,12 @@
 
 namespace baton {
 
-// For tests. Returns the token sampled at `position` if every distribution near this one gives the
-// same token, otherwise nullopt. Looks only at this distribution, in doubles and without Sampler.
-// Two conditions must hold:
+// For tests. Returns the token sampled at `position` if every distribution close to `logprobs`
+// gives the same token, otherwise nullopt. Computes in doubles from `logprobs` alone, without
+// Sampler. Two conditions must hold:
 // - The token stays the same if the random number or top_p changes by up to `epsilon`.
-// - If top_p cuts after a token likelier than `epsilon`, the next token is less likely by at least
-//   `epsilon`.
+// - If the last token that top_p keeps is likelier than `epsilon`, the next token's probability is
+//   smaller by at least `epsilon`.
 //
 //   logprobs  [vocab], by id, at temperature 1
 //   options   temperature above 0, top_p, seed and answer_index; nothing else is set
@@ -52,8 +52,7 @@ inline std::optional<TokenId> ClearSample(absl::Span<const float> logprobs,
     }
     return last;
   };
-  // Tries every cut that top_p may make: after the first token of `order`, after the first two, and
-  // so on.
+  // Tries every set of tokens that top_p may keep: the first of `order`, the first two, and so on.
   std::vector<bool> kept(vocab);
   std::optional<TokenId> token;
   double mass = 0;

@@ -22,12 +22,12 @@ using nlohmann::json;
 // Tokens sampled at the last positions of a text, and the distributions that they came from.
 struct Samples {
   int first_position = 0;
-  std::vector<std::vector<TokenId>> tokens;  // per options, then per position
-  std::vector<std::vector<float>> logprobs;  // per position, then by token id
+  std::vector<std::vector<TokenId>> tokens;  // [options][position]
+  std::vector<std::vector<float>> logprobs;  // [position][token id]
 };
 
-// Computes the KV of `text`. Then runs one step for each of the options, with one row per position.
-// All rows read only the KV of `text`, so no sampled token changes another one.
+// Computes the KV of `text`. Then runs one step for each element of `options`, with one row per
+// position. All rows read only the KV of `text`, so no sampled token changes another one.
 Samples SampleFrom(EngineHost& host, const std::vector<TokenId>& text,
                    absl::Span<const SamplingOptions> options) {
   const int length = static_cast<int>(text.size()), vocab = host.config().vocab;
@@ -115,7 +115,8 @@ TEST_P(CudaAnswersTest, AreTheCpusUntilTwoTokensAreNearlyEqual) {
         .tokens;
   };
   const auto expected = generate(*cpu, prompt, kTokens);
-  // After a near tie, the comparison goes on with the CPU's choice, so it covers the whole answer.
+  // If device and CPU choose different, nearly equal tokens, the device goes on from the CPU's
+  // token. So the comparison covers the whole answer.
   std::vector<SampledToken> got;
   double furthest = 0;
   int compared = 0;
@@ -147,7 +148,8 @@ TEST_P(CudaAnswersTest, AreTheCpusUntilTwoTokensAreNearlyEqual) {
   EXPECT_EQ(cuda->free_blocks(), EngineHost::kBlocks);
 }
 
-// Compares seeded sampling at every position of one text, which the CPU has sampled.
+// The CPU samples a text. Then CPU and device sample at every position of this text with the same
+// seeds, and the tokens are compared.
 TEST_P(CudaAnswersTest, SamplesAreTheCpusWhereTheyAreClear) {
   const double epsilon = Bounds().epsilon;
   const OpenedDevice device = OpenEmulatedDevice(size_t{64} << 20).value();

@@ -27,8 +27,8 @@ TEST(CudaEngineTest, RowsOfOtherSequencesChangeNoBit) {
         .value()
         .tokens;
   };
-  // All sequences share every step: first their prompts, the longest in two chunks, then one token
-  // each.
+  // Each step has rows of all sequences that are not finished. The longest prompt needs two chunks,
+  // the others one. Then each step computes one token per sequence.
   const auto host = CudaHost(folder, device);
   std::vector<TokenId> tokens[3];
   std::vector<BlockId> blocks[3];
@@ -136,7 +136,7 @@ TEST(CudaEngineTest, WithTheHostOneStepBehindTheAnswersAreTheSame) {
     Engine* const engine = host->engine();
     std::vector<SampledToken> got[2];
     std::vector<BlockId> blocks[2];
-    std::vector<TokenHistory> histories;  // without the tokens of running steps
+    std::vector<TokenHistory> histories;  // do not yet hold the tokens that running steps sample
     for (int i = 0; i < 2; ++i) {
       ASSERT_TRUE(engine->SamplesOnDevice(options[i], static_cast<int>(prompts[i].size())));
       if (seed == 0) expected[i] = SampledByTheHost(*host, prompts[i], options[i]);
@@ -179,8 +179,8 @@ TEST(CudaEngineTest, WithTheHostOneStepBehindTheAnswersAreTheSame) {
   }
 }
 
-// The emulated device runs work only when a caller waits for it. The logits that go to the host
-// show when the step has run.
+// The emulated device runs work only when a caller waits for that work. The first step has run when
+// its logits in host memory are no longer NaN.
 TEST(CudaEngineTest, AStepIsStartedWhileNothingOfTheOneBeforeHasRun) {
   const std::string folder = absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/gqa_bias_bf16");
   const OpenedDevice device = OpenEmulatedDevice(size_t{64} << 20).value();

@@ -46,7 +46,8 @@ class LayersWorld {
   int layers() const { return layout_.layers; }
   const KvLayout& layout() const { return layout_; }
   Engine& engine() { return *engine_; }
-  // Returns true if the copies equal what the step has left in the pool.
+  // Runs a step. Returns true if the copies of the KV equal what the step has left in the pool.
+  // With `wait`, the stream that copies first waits for the layer's event.
   bool CopiesAreRight(bool wait) {
     const std::vector<BlockId> blocks = {0, 1, 2};
     std::vector<TokenId> tokens;
@@ -95,8 +96,8 @@ class LayersWorld {
   const std::unique_ptr<Engine> engine_;
 };
 
-// Without the wait the copies come too early. This also shows that the step itself does not wait
-// for them.
+// Without a wait for the layer's event, the copies come too early for most seeds. This also shows
+// that the step itself does not wait for the copies.
 TEST(CudaLayersTest, ALayersEventIsBehindItsKvAndNothingWaitsForIt) {
   constexpr int kSeeds = 12;
   int early = 0;
@@ -143,7 +144,7 @@ class Gate {
     }
   }
 
-  static Gate* gate_;  // static: a kernel body captures nothing
+  static Gate* gate_;  // static, because a kernel body can't capture variables
   simt::SimtEntry passed_, entry_;
   Mutex mutex_;
   CondVar changed_;
@@ -151,8 +152,8 @@ class Gate {
 };
 Gate* Gate::gate_ = nullptr;
 
-// A chunk may take as long as it likes, but a stopped device must show. This holds with and without
-// a LayerDone callback.
+// The pulse must go on while the device works on a long chunk, and must fall silent if the device
+// stops. This holds with and without a LayerDone callback.
 TEST(CudaPulseTest, BeatsWithEveryLayerThatTheDeviceHasDone) {
   constexpr absl::Duration kLimit = absl::Seconds(30);
   for (const bool published : {false, true}) {
@@ -201,8 +202,9 @@ TEST(CudaPulseTest, BeatsWithEveryLayerThatTheDeviceHasDone) {
     EXPECT_EQ(pulse.beats(), 2 * layers);
     EXPECT_FALSE(silent_after(kLimit / 2));
 
-    // A decode step beats only when its operations are called: the first one runs directly, the
-    // second is recorded, the third is replayed.
+    // A decode step beats once per layer when the host calls its operations. The host does so when
+    // the first step runs directly and when the second is recorded, but not when the third is
+    // replayed.
     for (int i = 0; i < 3; ++i) {
       const TokenId next[] = {7};
       ASSERT_TRUE(world.engine()

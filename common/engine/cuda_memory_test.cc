@@ -89,8 +89,8 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
         .value();
   }
 
-  // Returns options that use every sampling feature as much as a request may. Some `i` leave
-  // features out, and one in eight must be sampled on the host.
+  // Returns options that use every sampling feature as much as a request may. Depending on `i`,
+  // some features are left out. For one `i` in eight, the options need sampling on the host.
   SamplingOptions Sampling(int i) const {
     SamplingOptions sampling;
     sampling.max_tokens = context_;
@@ -116,9 +116,9 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
     return sampling;
   }
 
-  // Runs decode steps for sequences of many lengths, two steps at a time as in a decode worker.
-  // Each step begins with the tokens that the step before samples, as far as the device samples
-  // them.
+  // Runs decode steps for sequences of many lengths. Starts each step before the previous one is
+  // finished, as a decode worker does. A token sampled on the device goes straight into the next
+  // step.
   void RunAhead(Engine* engine, int sequences) {
     constexpr int kSteps = 4;
     std::vector<TokenId> tokens(context_);
@@ -191,8 +191,8 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
   }
 
   // Runs one step with rows[i] rows of sequence i. The rows end at the max length if `at_the_end`,
-  // else at a random position. With `scored`, all begin at position 0 and the first prompt is
-  // scored.
+  // else at a random position. With `scored`, the rows of every sequence begin at position 0, and
+  // the prompt of sequence 0 is scored.
   void Run(Engine* engine, const std::vector<int>& rows, bool at_the_end, bool scored = false) {
     SamplingOptions sampling;
     sampling.logprobs = 3;
@@ -244,8 +244,8 @@ TEST_P(CudaMemoryTest, NoStepAllocates) {
   Run(engine.get(), {rows}, false, /*scored=*/true);
   for (int batch = 1; batch <= max_.sequences; ++batch) {
     Run(engine.get(), std::vector<int>(batch, 1), true);
-    // Each sequence has an equal share of the max rows, so that as few as possible have enough rows
-    // for the prefill attention kernel.
+    // Gives each sequence an equal share of the max rows. So as few sequences as possible have
+    // enough rows for the prefill attention kernel.
     Run(engine.get(), std::vector<int>(batch, max_.rows / max_.sequences), true);
   }
   for (int i = 0; i < 8; ++i) {
@@ -254,7 +254,7 @@ TEST_P(CudaMemoryTest, NoStepAllocates) {
     Run(engine.get(), chunks, i % 2 == 0);
   }
   for (const int batch : {1, 2, max_.sequences}) {
-    // The first step of a size runs directly, the second is recorded.
+    // The first step of a batch size runs directly. The second one is recorded as a graph.
     for (int i = 0; i < 2; ++i) RunAhead(engine.get(), batch);
   }
   EXPECT_EQ(max_running_, Engine::kMaxSteps);

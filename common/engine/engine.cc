@@ -10,8 +10,8 @@
 namespace baton {
 namespace {
 
-// If the device samples: number of rows per step that the host can sample before its memory for
-// logits has to grow.
+// If the device samples: initial number of rows per step whose logits fit in host memory. The
+// memory grows if the host has to sample more rows.
 constexpr int kHostSampledAtOnce = 8;
 
 }  // namespace
@@ -105,7 +105,8 @@ absl::StatusOr<Engine::Tokens> Engine::Run(const StepPlan& plan, const LayerDone
 
 absl::StatusOr<Engine::Tokens> Engine::RunAtOnce(const StepPlan& plan,
                                                  const LayerDone& layer_done) {
-  // Always uses the same entry, because its logits may need much memory.
+  // Always uses the same entry of results_. Here the host samples all tokens, so the memory for
+  // their logits may become large, and only one entry should grow that much.
   Results& results = results_[0];
   RETURN_IF_ERROR(Gather(plan, /*on_device=*/false, &results));
   ASSIGN_OR_RETURN(const auto room, MakeRoom(&results));
@@ -166,7 +167,7 @@ absl::Status Engine::Gather(const StepPlan& plan, bool on_device, Results* resul
   return absl::OkStatus();
 }
 
-// Returns the logit row of the step before whose token `item` begins with.
+// Returns the logit row of the previous step that samples the token with which `item` begins.
 absl::StatusOr<int> Engine::FollowedRow(const PlanItem& item) {
   if (running_ == 0) return absl::InvalidArgumentError("follows another, and none is running");
   const Results& before = ResultsOf(steps_ - 1);

@@ -22,7 +22,8 @@ namespace baton {
 struct PromptScores {
   absl::Span<const TokenId> prompt;  // the whole prompt
   int alternatives = 0;              // number of alternatives per token
-  // Run appends token 0, without a logprob, and for each row of the prompt the token after it.
+  // Run appends token 0, without a logprob. Then it appends, for each row of the prompt, the token
+  // that follows this row.
   std::vector<SampledToken> tokens;
   absl::Status status;  // Internal if a row's logits are unusable
 };
@@ -32,46 +33,46 @@ struct PlanItem {
   absl::Span<const TokenId> tokens;  // empty if `follows` is set, else at least one
   int first_position = 0;            // absolute position of tokens[0]
   absl::Span<const BlockId> blocks;  // in token order, up to the last token's block
-  // Options for sampling the token that follows. Null if none is wanted, as for a chunk with more
-  // to come.
+  // Options for sampling the token after this item. Null if no token is wanted, for example for a
+  // chunk that is not the last one of its prompt.
   const SamplingOptions* sampling = nullptr;
   int original_prompt_tokens = 0;  // prompt length; min_tokens counts the tokens after it
   // All tokens so far, `tokens` included. Required if sampling->LooksBack().
   const TokenHistory* history = nullptr;
   PromptScores* scores = nullptr;  // receives the prompt's logprobs; null: not wanted
-  // Reach of the rotary table that the sequence's KV is computed with (rope_config.h), the same for
-  // all of its KV. 0 if the sequence ends with this item: the engine then takes the table for its
-  // length.
+  // Max sequence length of the rotary table that all of the sequence's KV is computed with
+  // (RopeReach in rope_config.h). 0 if the sequence ends with this item: the engine then uses the
+  // table for the sequence's length.
   int rope_reach = 0;
-  // Number of this sequence, never used again for another one. 0 for none: a token with penalties
-  // is then sampled on the host.
+  // Unique number of this sequence, never used again for another one. 0 for none: with penalties,
+  // the token is then sampled on the host.
   uint64_t sequence = 0;
-  // Index of the item in the step before whose sampled token is used instead of `tokens`. This
-  // token is not known yet: the step before has been started but not finished, and it must sample
-  // the token on the device (SamplesOnDevice).
+  // Index of an item of the previous step. The token sampled for that item is used instead of
+  // `tokens`, before the host knows it: the previous step is started but not finished. The previous
+  // step must sample that token on the device (SamplesOnDevice).
   std::optional<int> follows;
 };
 
-// The tokens of each sequence that run in one step. Holds views: all must live until Start returns.
-// For items that are sampled on the host, `sampling` and `history` must live until Finish returns.
+// The work of one step. Holds views, whose data must live until Start returns. For items that are
+// sampled on the host, `sampling` and `history` must live until Finish returns.
 struct StepPlan {
   std::vector<PlanItem> items;
 };
 
 // Runs steps: a plan in, tokens out. Used by prefill and decode workers. One thread.
 //
-// If the backend samples tokens, a step can be started before the one before it is finished. The
+// If the backend samples tokens, a step can be started before the previous step is finished. The
 // sampled token then stays on the device, and the next step begins with it, so the host is one step
-// behind. The tokens are the same wherever they are sampled and whenever their step was started.
+// behind. The tokens do not depend on where they are sampled or when their step was started.
 class Engine {
  public:
-  // One entry for each item with `sampling`, in order: a token, or the error of Sampler::Sample
-  // (Internal if the logits are NaN). An error concerns only its own sequence.
+  // One entry for each item with `sampling`, in the order of the items: a token, or the error of
+  // Sampler::Sample (Internal if the logits are NaN). An error concerns only its own sequence.
   using Tokens = std::vector<absl::StatusOr<SampledToken>>;
   // Max steps that are started and not finished.
   static constexpr int kMaxSteps = Backend::kMaxSteps;
 
-  // Reserves the memory that steps of up to `most` need. Returns ResourceExhausted if it does not
+  // Reserves the memory that steps of up to `max` need. Returns ResourceExhausted if it does not
   // fit. `model`, `backend` and the memory of `kv` must outlive the engine. `kv` must have the
   // layout of this model.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const Model* model, Backend* backend,
@@ -79,34 +80,34 @@ class Engine {
   // Waits for the running steps.
   ~Engine();
 
-  // Starts a step that writes the KV of all items into the pool. A backend that samples may return
-  // before the step has run: until Finish, its blocks must stay with their sequences. Other
-  // backends run the step at once. After an error the step does not count as started, and the KV of
-  // its positions is undefined. Returns InvalidArgument for a plan that can't be run or has
-  // `scores`, and FailedPrecondition if kMaxSteps are running.
+  // Starts a step that writes the KV of all items into the pool. If the backend samples tokens,
+  // Start may return before the step has run: until Finish, the step's blocks must stay with their
+  // sequences. With other backends, the step has run when Start returns. After an error the step
+  // does not count as started, and the KV at its positions is undefined. Returns InvalidArgument
+  // for a plan that can't be run or has `scores`, and FailedPrecondition if kMaxSteps are running.
   absl::Status Start(const StepPlan& plan);
-  // Waits for the oldest step that was started. If that step failed, returns its error. The step
-  // has ended then too, and tokens of a step that follows it are undefined. Returns
-  // FailedPrecondition if no step is running.
+  // Waits for the oldest running step and returns its tokens. If this step failed, returns its
+  // error; the step is no longer running then, and tokens of the next step that follow its tokens
+  // are undefined. Returns FailedPrecondition if no step is running.
   absl::StatusOr<Tokens> Finish();
   int running() const { return running_; }
 
-  // Start and Finish in one call; no other step may be running. An empty plan does nothing.
+  // Starts and finishes one step; no other step may be running. An empty plan does nothing.
   // `layer_done` is described at ForwardPass::Run. With `layer_done` or `scores`, all tokens are
   // sampled on the host.
   absl::StatusOr<Tokens> Run(const StepPlan& plan, const LayerDone& layer_done = nullptr);
 
   // True if the backend samples tokens and the model's vocabulary is not too large for it.
   bool samples() const { return samples_; }
-  // Returns true if the device samples tokens under these options, so that an item may follow such
-  // a token (PlanItem::follows). With penalties, the sequence also needs a number
-  // (PlanItem::sequence). Returns false for bad words of several tokens, and with penalties if the
-  // sequence may hold more than kMaxHistoryTokens different tokens.
+  // Returns true if the device can sample a token under these options. The next step may then use
+  // the token before the host knows it (PlanItem::follows). With penalties, PlanItem::sequence must
+  // also be set. Returns false for bad words of several tokens. Also returns false for penalties if
+  // the sequence may hold more than kMaxHistoryTokens different tokens.
   bool SamplesOnDevice(const SamplingOptions& sampling, int original_prompt_tokens) const;
 
   // Sets the pulse that shows progress, or null. It beats for every layer handed to the device, for
   // every layer that Finish sees done in a step of chunks, and for every few rows that are scored.
-  // Must outlive the engine.
+  // The pulse must outlive the engine.
   void set_pulse(Pulse* pulse) { pulse_ = pulse; }
 
   int max_rows() const { return forward_->max_rows(); }
@@ -124,8 +125,8 @@ class Engine {
   // Results of a running step. Reused for later steps, to keep its memory.
   struct Results {
     std::vector<Sample> samples;
-    std::vector<int> sample_of_item;  // index into `samples`; -1: none
-    std::shared_ptr<float[]> memory;  // logits sampled on the host
+    std::vector<int> sample_of_item;  // per item: index into `samples`, or -1
+    std::shared_ptr<float[]> memory;  // logits that the host samples from
     size_t capacity = 0;              // size of `memory` in floats
     std::vector<BackendSample> sampled;
   };

@@ -1,4 +1,4 @@
-// Tests Engine::Start and Finish with steps that are started while the one before is running.
+// Tests Engine::Start and Finish with steps that are started while the previous step is running.
 
 #include <memory>
 #include <string>
@@ -38,8 +38,8 @@ class EngineStartTest : public ::testing::Test {
             .sampling = sampling,
             .original_prompt_tokens = static_cast<int>(prompt_.size())};
   }
-  // Returns an item that follows `item` of the step before, whose token is the `n`th (from 0) of
-  // the answer to prompt_.
+  // Returns an item that begins with the token sampled for item number `item` of the previous step.
+  // This token is number `n`, counted from 0, of the answer to prompt_.
   PlanItem Next(int n, int item, const std::vector<BlockId>& blocks,
                 const SamplingOptions* sampling) {
     const int prompt = static_cast<int>(prompt_.size());
@@ -96,7 +96,8 @@ TEST_F(EngineStartTest, AnAnswerIsWrittenWithTheHostOneStepBehind) {
   }
 }
 
-// The device counts the tokens that it samples.
+// The device counts the tokens that it samples, so it can apply penalties before the host knows
+// these tokens.
 TEST_F(EngineStartTest, PenaltiesFollowToo) {
   SamplingOptions penalties;
   penalties.temperature = 1.5f;
@@ -125,7 +126,7 @@ TEST_F(EngineStartTest, PenaltiesFollowToo) {
     if (n + 1 < 12) {
       PlanItem next = Next(n, 0, blocks, &penalties);
       next.sequence = 77;
-      next.history = &history;  // without the tokens of running steps
+      next.history = &history;  // does not yet hold the tokens that running steps sample
       ASSERT_TRUE(engine_->Start({{next}}).ok());
     }
     ids.push_back(engine_->Finish().value()[0]->id);
@@ -231,7 +232,8 @@ TEST_F(EngineStartTest, AnyItemMayFollowAnyOther) {
   EXPECT_EQ(first[0]->id, FakeContinuation(layout_, prompt_, kVocab, 1)[0]);
   EXPECT_EQ(second[2]->id, FakeContinuation(layout_, prompt_, kVocab, 2)[1]);
   EXPECT_EQ(second[1]->id, FakeContinuation(layout_, chunk, kVocab, 1)[0]);
-  // The expected token is the one that the chunk plus the sampled token give as a prompt.
+  // The expected token is the one sampled after a prompt that consists of the chunk and the first
+  // sampled token.
   std::vector<TokenId> tokens = chunk;
   tokens.push_back(first[1]->id);
   const auto again = pool_.Take(2).value();
@@ -323,7 +325,8 @@ TEST_F(EngineStartTest, AnEngineThatGoesWaitsForItsSteps) {
   EXPECT_EQ(backend_->FinishStep().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// Device and host return the same error for the sequence, and the other sequence gets its token.
+// One sequence has all its tokens banned: device and host return the same error for it. The other
+// sequence of the step gets its token.
 TEST_F(EngineStartTest, WhereNoTokenIsLeftTheDeviceSaysSoAsTheHostDoes) {
   SamplingOptions nothing;
   for (TokenId id = 0; id < kVocab; ++id) nothing.bad_words.push_back({id});

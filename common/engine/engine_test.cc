@@ -144,7 +144,7 @@ TEST_F(EngineTest, ARestartedSequenceGoesOnAsIfNothingHadHappened) {
   }
 }
 
-// The prompt is so long that its rows are scored in several groups.
+// The prompt is longer than kScoredAtOnce rows, so its rows are scored in several groups.
 TEST_F(EngineTest, APromptIsScoredTheSameInEveryChunking) {
   std::mt19937 random(4);
   std::vector<TokenId> prompt(30);
@@ -162,7 +162,7 @@ TEST_F(EngineTest, APromptIsScoredTheSameInEveryChunking) {
   sampling.prompt_logprobs = 3;
   const auto plain = Generate(prompt, greedy_).value();
   for (const int chunk : {0, 1, 3, 8, 17, 29}) {
-    // Tokens that were generated before do not belong to the prompt.
+    // Only the first `original` tokens are scored. The others count as generated.
     for (const int original : {30, 29, 12, 1}) {
       const auto answer = Generate(prompt, sampling, chunk, original).value();
       ASSERT_EQ(answer.prompt.size(), static_cast<size_t>(original)) << chunk;

@@ -9,7 +9,8 @@
 namespace baton {
 namespace {
 
-// Token id in results until their step has finished. Shows if the host reads them too early.
+// Placeholder for sampled tokens until their step has finished. It shows up in answers if the host
+// reads tokens too early.
 constexpr TokenId kNotYet = 1'000'000'007;
 
 // Converts `sample` to the options of Sampler.
@@ -34,7 +35,7 @@ SamplingOptions SamplingOf(const SampleOptions& sample) {
 
 }  // namespace
 
-// Holds copies of everything that its operations read later.
+// One started step. Holds copies of all data that the step's operations read when they run.
 struct LateBackend::Step {
   uint64_t number = 0;
   StepArgs args;
@@ -49,11 +50,11 @@ struct LateBackend::Step {
     SamplingOptions sampling;
     int position = 0, generated = 0;
     uint64_t sequence = 0;
-    std::optional<TokenHistory> history;  // none: histories_ has it
+    std::optional<TokenHistory> history;  // nullopt: the history is in histories_
   };
-  std::vector<std::optional<Sample>> samples;  // per logit row; none: the host samples
+  std::vector<std::optional<Sample>> samples;  // per logit row; nullopt: the host samples
   std::vector<std::function<absl::Status()>> ops;
-  size_t next = 0;  // index of the next of `ops` to run
+  size_t next = 0;  // index in `ops` of the next operation to run
 
   void CopyArgs(const StepArgs& from) {
     args = from;
@@ -146,7 +147,7 @@ absl::Status LateBackend::RunOldest() {
   return absl::OkStatus();
 }
 
-// Runs up to `ops` operations, in the order in which they were called.
+// Runs up to `ops` operations of the running steps, in the order in which they were called.
 absl::Status LateBackend::RunSome(size_t ops) {
   for (const auto& step : running_) {
     for (; ops > 0 && step->next < step->ops.size(); --ops) {

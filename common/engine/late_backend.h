@@ -18,21 +18,21 @@ namespace baton {
 
 struct LateBackendOptions {
   FakeBackendOptions fake;
-  // A step runs when it is finished if this is 0. Otherwise each StartStep may already run some
-  // operations of the started steps; this seed decides how many.
+  // If this is 0, the operations of a step run when the step is finished. Otherwise each StartStep
+  // already runs some waiting operations, and this seed decides how many.
   uint64_t seed = 0;
   // Generations of the pool's blocks (BlockPool). A block counts as lost if it was free when its
   // step started, or was freed before the step ran. Null disables this check.
   const std::atomic<uint64_t>* generations = nullptr;
-  // Numbers, from 1, of the step whose FinishStep returns Internal, and of the call of StartStep
-  // that fails.
+  // `failing_step` is the number, from 1, of the step whose FinishStep returns Internal.
+  // `failing_start` is the number, from 1, of the StartStep call that fails.
   std::optional<uint64_t> failing_step, failing_start;
   int max_sample_vocab = 1 << 18;
 };
 
-// The fake backend made to behave like a device, for tests. It samples tokens, runs operations
-// later than they are called, and gives out sampled tokens only when their step is finished. Logits
-// are those of the fake backend, and tokens those of Sampler.
+// For tests. The fake backend made to behave like a device: it samples tokens, runs operations
+// later than they are called, and gives out sampled tokens only when their step is finished.
+// Computes the same logits as the fake backend, and samples with Sampler.
 class LateBackend final : public Backend {
  public:
   explicit LateBackend(LateBackendOptions options = {});
@@ -41,7 +41,7 @@ class LateBackend final : public Backend {
   // Steps started so far, and the number of them that started while another one was running.
   uint64_t started() const { return started_; }
   uint64_t started_ahead() const { return started_ahead_; }
-  // Rows that followed a step which was still running.
+  // Number of rows whose token was sampled by a step that was still running.
   uint64_t rows_ahead() const { return rows_ahead_; }
   // Number of calls of Record.
   uint64_t events() const { return events_; }
@@ -88,11 +88,11 @@ class LateBackend final : public Backend {
   Sampler sampler_;
   uint64_t random_;
   std::vector<std::unique_ptr<Step>> running_;  // oldest first
-  Step* recorded_ = nullptr;                    // set only within StartStep
-  std::vector<TokenId> sampled_;                // tokens of the step that ran last, per logit row
+  Step* recorded_ = nullptr;      // the step that is being started; null outside of StartStep
+  std::vector<TokenId> sampled_;  // tokens of the step that ran last, per logit row
   uint64_t asked_ = 0, started_ = 0, started_ahead_ = 0, rows_ahead_ = 0, finished_ = 0,
            lost_blocks_ = 0, events_ = 0;
-  std::map<uint64_t, TokenHistory> histories_;  // per sequence; what the device knows
+  std::map<uint64_t, TokenHistory> histories_;  // tokens that the device knows, by sequence number
   std::string first_lost_;
 };
 

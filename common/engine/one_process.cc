@@ -32,7 +32,8 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
   int reach = 0;
   while (true) {
     if (static_cast<int>(sequence.size()) > reach) {
-      // KV computed with another rotary table can't be used, so all of it is computed anew.
+      // The sequence now needs another rotary table. Its KV was computed with the old one and can't
+      // be used, so all of it is computed anew.
       reach = RopeReach(config.rope, prompt, static_cast<int>(sequence.size()));
       computed = 0;
     }
@@ -45,7 +46,8 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
       ASSIGN_OR_RETURN(auto more, pool->Take(missing));
       blocks.insert(blocks.end(), more.begin(), more.end());
     }
-    // Only the first pass over the prompt is scored, not a later one that computes its KV anew.
+    // Scores the prompt only when its KV is computed for the first time, not when it is computed
+    // anew.
     const bool wants_scores = sampling.prompt_logprobs && answer.tokens.empty();
     const StepPlan plan = {{{.tokens = absl::MakeConstSpan(sequence).subspan(computed, rows),
                              .first_position = static_cast<int>(computed),

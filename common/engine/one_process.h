@@ -17,11 +17,12 @@ struct OneProcessAnswer {
   FinishReason reason = FinishReason::kLength;
 };
 
-// Answers one prompt alone, with one engine and one pool. Answers of the split system are compared
-// with this reference. The prompt runs in chunks of `chunk_tokens`; 0 means one chunk, which must
-// fit into the rows of `engine`. The first `original_prompt_tokens` of `tokens` are the prompt, and
-// the rest was generated before; 0 means that all are the prompt. Blocks are taken from `pool`,
-// whose memory `engine` writes, and are released before the call returns.
+// Answers one prompt alone, with one engine and one pool. Tests compare the answers of separate
+// prefill and decode workers with this reference. The prompt runs in chunks of `chunk_tokens`; 0
+// means one chunk, which must fit into the rows of `engine`. The first `original_prompt_tokens` of
+// `tokens` are the prompt, and the rest was generated before; 0 means that all are the prompt.
+// Blocks are taken from `pool`, whose memory `engine` writes, and are released before the call
+// returns.
 absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool* pool,
                                                       const ModelConfig& config, int block_tokens,
                                                       absl::Span<const TokenId> tokens,

@@ -10,7 +10,7 @@ void PlanRows::Clear(size_t sequences) {
   rope_reach_.clear();
   samples_.clear();
   options_.clear();
-  options_.reserve(sequences);  // draws_ points to them, so they must not move
+  options_.reserve(sequences);  // samples_ points to the options, so they must not move
   if (banned_.size() < sequences) {
     biases_.resize(sequences);
     banned_.resize(sequences);

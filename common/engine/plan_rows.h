@@ -22,7 +22,8 @@ class PlanRows {
   // Adds some tokens of a sequence. `blocks` must outlive the batch.
   void Add(absl::Span<const TokenId> tokens, int first_position, absl::Span<const BlockId> blocks,
            int rope_reach);
-  // Adds one token of a sequence: the token sampled for `logit_row` of the step before.
+  // Adds one row of a sequence. Its token is the one that the previous step samples for its logit
+  // row `logit_row`.
   void AddFollowing(int logit_row, int position, absl::Span<const BlockId> blocks, int rope_reach);
 
   // Requests the logits of the last added row in host memory.
@@ -47,8 +48,8 @@ class PlanRows {
   std::vector<SequenceRows> sequences_;
   std::vector<int> follows_, logit_rows_, rope_reach_;
   std::vector<const SampleOptions*> samples_;
-  std::vector<SampleOptions> options_;  // draws_ points to these
-  std::vector<Biases> biases_;          // one list for each of options_
+  std::vector<SampleOptions> options_;  // samples_ points to these options
+  std::vector<Biases> biases_;          // one list for each element of options_
   std::vector<std::vector<TokenId>> banned_, stop_tokens_;
 };
 

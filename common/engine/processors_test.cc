@@ -70,8 +70,8 @@ TEST(ProcessorsTest, GreedyAnswersAreThoseOfTransformers) {
   for (const json& golden : Goldens()["cases"]) {
     SCOPED_TRACE(testing::Message() << golden["model"] << " " << golden["options"]);
     const SamplingOptions sampling = OptionsOf(golden["options"]);
-    // Every choice is clearer than the rounding errors of floats, and the options changed the
-    // answer.
+    // Checks the test data: every choice is clearer than the rounding errors of floats, and the
+    // options changed the answer.
     for (const double margin : golden["margins"])
       EXPECT_GT(margin, 1e-5 * golden["largest"].get<double>());
     EXPECT_TRUE(golden["changed"].get<bool>());
@@ -104,7 +104,8 @@ TEST(ProcessorsTest, RepetitionPenaltyIsThatOfTransformersForNegativeLogitsToo) 
   EXPECT_GT(changed, 15);
 }
 
-// transformers does not ban a word that is as long as all tokens so far plus the next one.
+// transformers does not ban a bad word that is as long as all tokens so far plus the next one.
+// Baton bans it.
 TEST(ProcessorsTest, AWordOfTheWholeContextIsBannedHereAndNotInTransformers) {
   for (const json& golden : Goldens()["whole_context"]) {
     SCOPED_TRACE(golden["model"]);

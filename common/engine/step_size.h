@@ -8,7 +8,8 @@ namespace baton {
 
 // The max size of a worker's steps.
 struct StepSize {
-  // 0 sequences: as many as rows. 0 context: the model's context.
+  // If max_sequences is 0, a step may have as many sequences as rows. If max_context is 0, the
+  // model's context is the limit.
   StepSize(int max_rows, int max_sequences = 0, int max_context = 0)
       : rows(max_rows), sequences(max_sequences), context(max_context) {}
 
@@ -16,11 +17,11 @@ struct StepSize {
   // tokens, 16 rows are 8 MiB.
   static constexpr int kScoredAtOnce = 16;
 
-  // Returns these sizes as limits for a backend.
+  // Converts the sizes to the limits for which a backend reserves memory.
   StepLimits LimitsFor(const ModelConfig& config, const KvLayout& layout) const;
 
-  int rows;       // tokens of all sequences together
-  int sequences;  // sequences in one step; each may want a token
+  int rows;       // max tokens in one step, all sequences together
+  int sequences;  // max sequences in one step; a token may be sampled for each
   int context;    // max tokens of a sequence
 };
 

@@ -38,7 +38,8 @@ absl::StatusOr<std::vector<BlockId>> BlockPool::Take(int n) {
     }
     const int missing = n - static_cast<int>(taken.size());
     auto size = runs_by_size_.lower_bound({missing, 0});
-    // If no run is long enough, takes the longest one and goes on.
+    // If no free run is long enough, takes the longest one, and then looks for the blocks that are
+    // still missing.
     if (size == runs_by_size_.end()) --size;
     const auto [length, first] = *size;
     RemoveRun(runs_.find(first));
@@ -55,7 +56,7 @@ void BlockPool::Lend(BlockId block, std::vector<BlockId>* out) {
   --free_blocks_;
   generations_[block].fetch_add(1, std::memory_order_acq_rel);
 #if !defined(__SANITIZE_THREAD__)  // ThreadSanitizer does not support fences
-  // The holder's writes come after this fence, so no reader sees them under the old generation.
+  // The new holder's writes come after this fence, so no reader sees them under the old generation.
   std::atomic_thread_fence(std::memory_order_release);
 #endif
   out->push_back(block);

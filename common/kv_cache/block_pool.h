@@ -24,8 +24,10 @@ namespace baton {
 class BlockPool {
  public:
   enum class Reuse {
-    kContiguous,  // takes the shortest free run that is long enough, so that transfers merge
-    kLastFreed,   // for tests: last in, first out, which shows late writes to freed blocks soonest
+    // takes the shortest free run that is long enough, because transfers of neighbouring blocks
+    // merge
+    kContiguous,
+    kLastFreed,  // for tests: last in, first out, which shows late writes to freed blocks soonest
   };
 
   // Creates a pool of blocks 0 .. blocks-1, all free. `generations` has one even entry per block
@@ -62,7 +64,7 @@ class BlockPool {
   std::atomic<uint64_t>* generations_;
   std::vector<int> references_;
   int free_blocks_;
-  std::map<BlockId, int> runs_;  // for kContiguous: first block -> number of blocks
+  std::map<BlockId, int> runs_;  // for kContiguous: free runs, first block -> number of blocks
   std::set<std::pair<int, BlockId>> runs_by_size_;  // the runs of runs_, by length
   std::vector<BlockId> stack_;                      // for kLastFreed: free blocks
 };

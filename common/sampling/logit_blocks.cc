@@ -21,14 +21,15 @@ using Ints = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
 using Doubles = double __attribute__((vector_size(kLanes * sizeof(double))));
 using Longs = uint64_t __attribute__((vector_size(kLanes * sizeof(uint64_t))));
 
-// Computes e^x with x = k ln 2 + r and |r| <= ln 2 / 2: a polynomial in r, times 2^k.
-constexpr double kLowest = -32;  // at this x a weight is 0
+// Constants to compute e^x. With x = k ln 2 + r and |r| <= ln 2 / 2, e^x is a polynomial in r,
+// times 2^k.
+constexpr double kLowest = -32;  // down to this x, a weight is 0
 constexpr double kLog2E = 1.4426950408889634;
 constexpr double kLn2High = 6.93147180369123816490e-01;
 constexpr double kLn2Low = 1.90821492927058770002e-10;
 // Adding this number rounds a double to an integer, held in the lowest bits.
 constexpr double kRound = 0x1.8p52;
-constexpr double kInteger = 0x1p52;  // does the same, if the double is not negative
+constexpr double kInteger = 0x1p52;  // does the same for a double that is not negative
 constexpr uint64_t kExponent = 1023 + kWeightBits;
 constexpr std::array<double, 13> kTerms = {1.0 / 479001600,
                                            1.0 / 39916800,

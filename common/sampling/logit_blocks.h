@@ -6,9 +6,9 @@
 namespace baton {
 
 // Passes over all logits work in blocks of 64; the last block may be shorter. Every instruction set
-// gives the same bits, and so does a GPU (kernels/cuda/kernels/sample_kernels.h): each element is
-// computed with the same additions and multiplications of doubles, then rounded to an integer, and
-// the sum of integers does not depend on their order.
+// gives the same bits, and so does a GPU (kernels/cuda/kernels/sample_kernels.h). Two things ensure
+// that. Each element is computed with the same additions and multiplications of doubles, then
+// rounded to an integer. And a sum of integers does not depend on the order of its terms.
 inline constexpr size_t kLogitBlock = 64;
 inline constexpr size_t LogitBlocks(size_t logits) {
   return (logits + kLogitBlock - 1) / kLogitBlock;
@@ -35,8 +35,8 @@ struct LogitKernels {
   void (*weights)(const float* logits, size_t n, float largest, double scale, uint64_t* out);
 };
 
-// The first returns the fastest kernels that this machine can run, and the second all that it can
-// run, slowest first.
+// BestLogitKernels returns the fastest kernels that this machine can run. AllLogitKernels returns
+// all kernels that it can run, slowest first, and sets `*count` to their number.
 const LogitKernels& BestLogitKernels();
 const LogitKernels* AllLogitKernels(size_t* count);
 

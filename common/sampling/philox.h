@@ -23,8 +23,8 @@ inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
   return counter;
 }
 
-// Returns a random integer, uniform below 2^kUniformBits. Used to sample the token at `position` of
-// answer `index` to a request with this seed.
+// UniformBitsAt returns a random integer, uniform in [0, 2^kUniformBits). It is used to sample the
+// token at `position` of answer `index` to a request with this seed.
 inline constexpr int kUniformBits = 53;
 inline uint64_t UniformBitsAt(uint64_t seed, uint64_t position, uint32_t index = 0) {
   const auto random =

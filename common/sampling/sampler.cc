@@ -78,8 +78,8 @@ absl::StatusOr<SampledToken> Sampler::Score(absl::Span<const float> logits, Toke
   return token;
 }
 
-// Adds the `count` most likely tokens to token->top. Returns the logarithm of the sum of all
-// exponentials.
+// Adds the `count` most likely tokens to token->top. Returns the logarithm of the sum of e^logit
+// over all tokens.
 double Sampler::AddAlternatives(absl::Span<const float> logits, float largest, size_t count,
                                 SampledToken* token) {
   sums_.resize(maxima_.size());
@@ -160,8 +160,8 @@ void Sampler::FindTop(absl::Span<const float> logits, size_t count) {
   candidates_.clear();
   count = std::min(count, logits.size());
   if (count == 0) return;
-  // At least `count` blocks have a logit of at least the threshold, so at least `count` tokens have
-  // one.
+  // The threshold is the largest logit of the block that ranks `count`th by its largest logit. So
+  // at least `count` tokens have a logit of at least `threshold`.
   float threshold = -kInfinity;
   if (count <= maxima_.size()) {
     thresholds_.assign(maxima_.begin(), maxima_.end());
@@ -213,8 +213,9 @@ TokenId Sampler::Sample(absl::Span<const float> logits, float largest,
     sums_.resize(maxima_.size());
     kernels_.sums(logits.data(), vocab, largest, scale, sums_.data());
     for (const uint64_t block : sums_) sum += block;
-    // All tokens with a probability below (1 - top_p) / vocab add up to less than 1 - top_p, so the
-    // other tokens are enough. The factor 0.5 leaves a margin for rounding.
+    // All tokens with a probability below (1 - top_p) / vocab add up to less than 1 - top_p. So the
+    // tokens above this probability reach top_p without them. The factor 0.5 leaves a margin for
+    // rounding.
     CollectAbove(logits, largest, scale,
                  static_cast<uint64_t>(0.5 * (1.0 - options.top_p) * static_cast<double>(sum) /
                                        static_cast<double>(vocab)));
@@ -266,11 +267,11 @@ void Sampler::CollectAbove(absl::Span<const float> logits, float largest, double
   }
 }
 
-// Orders candidates_ from best to worst and takes the shortest run whose weights add up to at least
-// `mass`. Returns the last candidate of this run.
+// Orders candidates_ from best to worst and takes the fewest whose weights add up to at least
+// `mass`. Returns the last candidate taken.
 Sampler::Candidate Sampler::CutAtMass(uint64_t mass) {
   // More than kFew candidates are not sorted. They are divided into bins by logit, and only the bin
-  // in which the run ends is sorted.
+  // that holds the last candidate to take is sorted.
   constexpr size_t kFew = 256;
   constexpr size_t kBins = 1024;
   uint64_t sum = 0;

@@ -17,21 +17,21 @@ namespace baton {
 //
 // Returns the smallest weight that min_p keeps, at least 1.
 uint64_t MinWeight(float min_p);
-// Returns the weight that the tokens kept by top_p must have together, if all weights add up to
-// `sum`. The result is between 1 and `sum`.
+// Returns the total weight that the tokens kept by top_p must reach, if the weights of all tokens
+// add up to `sum`. The result is between 1 and `sum`.
 uint64_t MassOf(float top_p, uint64_t sum);
-// Maps the random number `uniform` to one of `sum` units.
+// Maps `uniform`, a random integer of kUniformBits bits, to an integer in [0, sum).
 inline uint64_t SampledUnit(uint64_t uniform, uint64_t sum) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(uniform) * sum >> kUniformBits);
 }
-// Returns the natural logarithm of the sum of all exponentials. `sum` is the sum of the weights at
-// temperature 1.
+// Returns the natural logarithm of the sum of e^logit over all tokens. `largest` is the largest
+// logit, and `sum` is the sum of the weights at temperature 1.
 double LogOfSum(float largest, uint64_t sum);
 
 // Errors about the logits of a position.
 absl::Status UnsoundLogits(int position);        // Internal: NaN or +infinity
 absl::Status NoLogits(int position);             // Internal: all -infinity
-absl::Status NoTokenLeftToSample(int position);  // InvalidArgument: the options forbid all
+absl::Status NoTokenLeftToSample(int position);  // InvalidArgument: the options forbid all tokens
 
 // Samples tokens from logits. The result depends only on the arguments, bit for bit, on every
 // machine: weights are integers (logit_blocks.h), so the order of their sum does not matter, and

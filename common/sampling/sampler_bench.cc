@@ -14,9 +14,9 @@ namespace {
 
 constexpr int kVocab = 128256;
 
-// Returns a tail of 128k logits around 0 with some that stand out by up to `peak`. With `peak` 18
-// the best tokens have about the probability that a confident model gives them. With 8, top_p keeps
-// thousands of tokens.
+// Returns 128k logits around 0, of which 200 stand out by up to `peak`. With a peak of 18, the best
+// tokens have about the probability that a confident model gives them. With a peak of 8, top_p
+// keeps thousands of tokens.
 std::vector<float> Logits(float peak) {
   std::mt19937 random(7);
   std::normal_distribution<float> tail(0, 2.2f);
@@ -41,7 +41,8 @@ void Sample(benchmark::State& state, float peak, SamplingOptions options) {
   }
 }
 
-// Measures the history's cost of each generated token (Append) and of each new sequence (Count).
+// Measures TokenHistory: the cost of each generated token (Append), and the cost of each new
+// sequence (Count).
 void Append(benchmark::State& state) {
   std::mt19937 random(9);
   TokenHistory history({}, 0);

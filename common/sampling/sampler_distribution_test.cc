@@ -118,10 +118,11 @@ double ChiSquareDeviations(const std::vector<int>& seen, const std::vector<doubl
   const double variance = 2 / (9 * freedom);
   return (std::cbrt(chi_square / freedom) - (1 - variance)) / std::sqrt(variance);
 }
-constexpr double kOneInAMillion = 4.75;  // standard deviations of a normal variable
+// a normal variable exceeds this many standard deviations with probability 1e-6
+constexpr double kOneInAMillion = 4.75;
 
-// Checks for every combination of cuts that sampled tokens follow the plain distribution
-// (chi-square, fixed seeds), and that no other token is ever sampled.
+// Checks for every combination of top_k, top_p and min_p that sampled tokens follow the plain
+// distribution (chi-square, fixed seeds), and that no other token is ever sampled.
 TEST(SamplerTest, SamplesFollowThePlainDistribution) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal(0, 2);
@@ -213,7 +214,7 @@ TEST(SamplerTest, SamplesAreIndependentAcrossPositionsAnswersAndSeeds) {
   }
 }
 
-// Checks the test above itself: a dependence in one of ten tokens is found.
+// Checks the chi-square test itself: it finds that the tokens of one pair in ten are not independent.
 TEST(SamplerTest, ADependenceWouldBeSeen) {
   std::mt19937 random(3);
   std::vector<int> seen(64);
@@ -224,7 +225,8 @@ TEST(SamplerTest, ADependenceWouldBeSeen) {
   EXPECT_GT(ChiSquareDeviations(seen, std::vector<double>(64, 20000 / 64.0)), 5 * kOneInAMillion);
 }
 
-// Sampler skips most tokens if the vocabulary is of real size. Tests these paths.
+// In a vocabulary of real size, Sampler skips most tokens. The result must still be that of the
+// plain rules.
 TEST(SamplerTest, LargeVocabularyKeepsExactlyThePlainSet) {
   std::mt19937 random(6);
   std::normal_distribution<float> normal(0, 3);
@@ -258,11 +260,11 @@ TEST(SamplerTest, LargeVocabularyKeepsExactlyThePlainSet) {
   }
 }
 
-// One likely token and a thousand equal ones. The nucleus of top_p ends among the equal tokens,
-// which are just likely enough that none may be left out as too rare.
+// One likely token and a thousand equal ones. The nucleus of top_p ends among the equal tokens.
+// Each of them is just likely enough that Sampler must not skip it as too rare.
 TEST(SamplerTest, TheNucleusReachesIntoAFlatTail) {
   std::vector<float> logits(1001, 0);
-  logits[500] = std::log(1000 / 0.075f * 0.925f);  // the others have 7.5 % together
+  logits[500] = std::log(1000 / 0.075f * 0.925f);  // the other tokens have 7.5 % together
   SamplingOptions options = At(1, 3);
   options.top_p = 0.95f;
   const auto plain = PlainDistribution(logits, options);
@@ -277,8 +279,8 @@ TEST(SamplerTest, TheNucleusReachesIntoAFlatTail) {
   EXPECT_GT(of_the_tail, 20);
 }
 
-// Compares random combinations of all options with the plain rules. Every instruction set must give
-// the same bits.
+// Compares Sampler under random combinations of all options with a plain implementation. Every
+// instruction set must give the same bits.
 TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
   std::mt19937 random(20261121);
   const auto pick = [&](auto... values) {
@@ -330,8 +332,8 @@ TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
     if (random() % 4 == 0) options.logprobs = pick(0, 1, 20);
 
     const size_t prompt = 1 + random() % tokens.size();
-    // The tokens before `at_once` are counted all at once, as after a restart, and the others one
-    // by one.
+    // The constructor counts the tokens before `at_once`, as after a restart. Append counts the
+    // others one by one.
     const size_t at_once = prompt + random() % (tokens.size() - prompt + 1);
     TokenHistory history(absl::MakeConstSpan(tokens).first(at_once), static_cast<int>(prompt));
     for (size_t i = at_once; i < tokens.size(); ++i) history.Append(tokens[i]);

@@ -26,7 +26,7 @@ struct SamplingOptions {
   float min_p = 0;
   uint64_t seed = 0;
   int max_tokens = 0;  // max generated tokens, at least 1; counted from the original prompt
-  int min_tokens = 0;  // until this many are generated, no end or stop token is sampled
+  int min_tokens = 0;  // until this many tokens are generated, no end or stop token is sampled
   std::vector<TokenId>
       stop_tokens;  // stop ids of the request, and the model's end tokens unless ignore_eos is set
   std::optional<int> logprobs;   // alternatives per token; 0: only the chosen token
@@ -34,11 +34,12 @@ struct SamplingOptions {
   float presence_penalty = 0;    // for tokens in the answer
   float frequency_penalty = 0;   // for tokens in the answer, times their count
   std::vector<std::pair<TokenId, float>> logit_bias;  // ascending by id, each id once
-  // Token lists. The last token of a list is banned wherever the sequence ends in the other tokens.
+  // Token lists. The last token of a list is banned wherever the sequence ends in the other tokens
+  // of this list.
   std::vector<std::vector<TokenId>> bad_words;
-  // Alternatives per prompt token. If set, the prompt is scored.
+  // Number of alternatives for each prompt token. If set, the prompt's own tokens get logprobs too.
   std::optional<int> prompt_logprobs;
-  // Number of this answer among those that a request wants. Each answer has its own random numbers.
+  // Number of this answer among the answers to one request. Each answer has its own random numbers.
   uint32_t answer_index = 0;
 
   // Returns true if the allowed tokens depend on the tokens so far. Sampler then needs a

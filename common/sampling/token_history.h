@@ -10,8 +10,8 @@
 namespace baton {
 
 // The tokens of a sequence so far, in the form that penalties and banned words need: which tokens,
-// how often each was generated, and the last ones. Updated token by token, so that a step never
-// counts again. One thread.
+// how often each was generated, and the last ones. Updated token by token, so that no step has to
+// count all tokens again. One thread.
 class TokenHistory {
  public:
   struct Count {

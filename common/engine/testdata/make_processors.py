@@ -28,7 +28,7 @@ MODELS = HERE.parent.parent / "model" / "testdata"
 NAMES = ["gqa_f32", "mha_tied_f16", "mqa_llama3_f32", "gqa_bias_bf16", "llama3_sharded_bf16", "llama_linear_mixed",
          "mistral_window_f32", "qwen2_window_f32", "qwen2_yarn_tied_bf16", "qwen3_f32", "phi3_window_f32"]
 TOKENS = 24
-CASES = 6  # per model
+CASES = 6  # number of cases per model
 
 
 @torch.no_grad()
@@ -59,7 +59,7 @@ def draw_options(draw, prompt, plain, vocab):
                 words.append(prompt[-3:] + plain[:1])  # this word begins in the prompt
             options["bad_words_ids"] = words
         if draw.random() < 0.6:
-            # These tokens of the plain answer become end tokens, so the answer ends too early.
+            # Makes two tokens of the plain answer end tokens, so that the answer ends early.
             options["eos_token_id"] = sorted({draw.choice(plain[:6]), draw.choice(plain)})
             if draw.random() < 0.7:
                 options["min_new_tokens"] = draw.randrange(2, 20)
