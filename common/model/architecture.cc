@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-// Groups of weights, with the names that transformers gives them.
+// Groups of layer weights, with the tensor names that transformers uses.
 
 constexpr LayerTensor kNorms[] = {
     {"input_layernorm.weight", Extent::kOne, Extent::kHidden, &LayerWeights::attention_norm},

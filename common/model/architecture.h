@@ -9,7 +9,7 @@ namespace baton {
 
 // A tensor size that follows from the configuration.
 enum class Extent {
-  kOne,           // rows of a vector, which checkpoints store with one dimension
+  kOne,           // 1; for the rows of a vector, which has only one dimension in checkpoints
   kHidden,        //
   kQueries,       // heads * head_dim
   kKeys,          // kv_heads * head_dim
@@ -20,16 +20,16 @@ enum class Extent {
 int SizeOf(Extent extent, const ModelConfig& config);
 
 // One weight of every layer: its name in checkpoints after the layer's prefix, its shape, and its
-// member in LayerWeights. Neighbouring entries with the same name are cut, in order, from the rows
-// of one tensor, because some families fuse projections.
+// member in LayerWeights. Some families fuse projections into one tensor. Neighbouring entries with
+// the same name are then cut from the rows of that tensor, in order.
 struct LayerTensor {
   absl::string_view name;
   Extent rows, cols;
   Matrix LayerWeights::*place;
 };
 
-// Weights that occur together, and the configuration switch that says whether they exist. A null
-// switch means always.
+// Weights that occur together, and the configuration switch that says whether a model has them. If
+// the switch is null, every model has them.
 struct LayerTensors {
   absl::Span<const LayerTensor> tensors;
   bool ModelConfig::*present = nullptr;
@@ -50,16 +50,16 @@ struct Architecture {
   absl::string_view name;  // name in `architectures` of config.json
   absl::Span<const LayerTensors> layer;
   absl::string_view embedding = "model.embed_tokens.weight";  // [vocab, hidden]
-  absl::string_view layer_prefix = "model.layers.";           // then the layer's number and a dot
-  absl::string_view final_norm = "model.norm.weight";         // [hidden]
-  absl::string_view head = "lm_head.weight";                  // [vocab, hidden]; not used if tied
+  absl::string_view layer_prefix = "model.layers.";    // followed by the layer's number and a dot
+  absl::string_view final_norm = "model.norm.weight";  // [hidden]
+  absl::string_view head = "lm_head.weight";           // [vocab, hidden]; not used if tied
   // Tensors with this suffix are ignored: their values follow from the configuration, and only old
   // checkpoints have them.
   absl::string_view derived_suffix = ".rotary_emb.inv_freq";
 };
 
-// Returns the architecture of a checked configuration. Aborts for a name that ReadModelConfig
-// refuses.
+// Returns the architecture of a configuration that ReadModelConfig has accepted. Aborts for an
+// architecture name that ReadModelConfig refuses.
 const Architecture& ArchitectureOf(const ModelConfig& config);
 
 }  // namespace baton

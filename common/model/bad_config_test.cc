@@ -17,7 +17,7 @@ struct BadConfig {
   const char* name;
   json changes;      // merged into config.json
   json generation;   // generation_config.json, or null for none
-  const char* says;  // part of the message, which also names the file
+  const char* says;  // part of the expected message, which also names the file
 };
 
 TEST(ModelConfigTest, BadValuesAreRefusedWithKeyFoundAndExpected) {

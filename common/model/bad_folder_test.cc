@@ -30,7 +30,7 @@ absl::Status Load(const TestFolder& folder) {
 struct BadFolder {
   std::string name;
   std::function<void(const TestFolder&)> spoil;  // damages a folder that holds the tiny model
-  std::vector<std::string> says;                 // the message must contain all of these
+  std::vector<std::string> says;                 // texts that the message must contain
 };
 
 BadFolder BadHeader(std::string name, std::string from, std::string to,
@@ -299,8 +299,8 @@ std::vector<BadFolder> BadShardNames() {
   return cases;
 }
 
-// Returns a case in which the tiny model has another architecture: the sizes fit, the weights do
-// not.
+// Returns a case in which config.json names another architecture than that of the weights. The
+// sizes fit, but the tensors differ.
 BadFolder BadFamily(std::string name, std::string architecture,
                     std::function<void(std::vector<TestTensor>&)> edit,
                     std::vector<std::string> says) {
@@ -422,7 +422,8 @@ TEST(BadFolderTest, IsRefusedWithFileTensorFoundAndExpected) {
       EXPECT_THAT(std::string(status.message()), HasSubstr(says)) << bad.name;
     }
     EXPECT_EQ(status.message().find('\n'), absl::string_view::npos) << bad.name;
-    // Faults that show without the weights must be found without reading the weights.
+    // If the configuration and the tensor tables can be read, CheckTensors must find the same fault
+    // without reading weights.
     const auto config = ReadModelConfig(folder.path());
     const auto checkpoint = Checkpoint::Open(folder.path());
     if (config.ok() && checkpoint.ok()) {
@@ -453,7 +454,8 @@ TEST(BadFolderTest, FlippedHeaderBytesAreRefusedOrHarmless) {
     header_bytes = header_bytes << 8 | static_cast<unsigned char>(whole[i]);
   }
   std::mt19937_64 random(20240607);
-  // Bytes that often leave the JSON valid, so that the checks after the parser are tested too.
+  // Most bytes come from this set, because they often leave the JSON valid. So the checks after the
+  // parser are tested too.
   constexpr absl::string_view kAlive = "0123456789[],{}\":-.eF BX_";
   int harmless = 0;
   constexpr int kRounds = 4000;

@@ -15,9 +15,9 @@
 #include "common/model/test_folder.h"
 #include "kernels/cpu/cpu_backend.h"
 
-// Measures the distance of products and KV in bf16 from float32, and compares it with the distance
-// of transformers' own bfloat16. The expected logits come from testdata/make_bf16_goldens.py. No
-// seed was left out because of its result.
+// Runs models with products and KV in bf16, and measures how far their logits are from those in
+// float32. Compares this distance with that of transformers in bfloat16. The expected logits come
+// from testdata/make_bf16_goldens.py. No seed was left out because of its result.
 namespace baton {
 namespace {
 
@@ -40,8 +40,8 @@ uint64_t Sample(absl::string_view stream, uint64_t i) {
   return z ^ z >> 31;
 }
 
-// Writes the model of one seed as a folder. Every step is exact or a single float operation, so
-// that C++ and Python make the same weights.
+// Writes the model of one seed as a folder. Each operation is exact or rounds a float once, so that
+// C++ and Python make the same weights.
 void WriteModel(const json& model, int seed, const TestFolder& folder) {
   json header;
   std::string data;
@@ -76,7 +76,7 @@ void WriteModel(const json& model, int seed, const TestFolder& folder) {
   folder.Write("config.json", model["config"].dump());
 }
 
-// One way to run a model with bf16 weights.
+// One choice of number formats in which to run a model with bf16 weights.
 struct Way {
   const char* name;
   CpuNumerics numerics;
@@ -91,7 +91,7 @@ constexpr Way kNarrow[] = {
 std::vector<float> Logits(const std::string& folder, const Way& way,
                           const std::vector<TokenId>& tokens, const std::vector<int>& positions) {
   auto backend = CreateCpuBackend({.threads = 1, .numerics = way.numerics});
-  if (!backend.ok()) {  // the same bits, only slower
+  if (!backend.ok()) {  // the portable code gives the same bits, only slower
     backend = CreateCpuBackend(
         {.threads = 1, .isa = CpuBackendOptions::Isa::kPortable, .numerics = way.numerics});
   }
@@ -117,9 +117,9 @@ std::vector<float> Logits(const std::string& folder, const Way& way,
 }
 
 struct Distance {
-  double error = 0, largest = 0;  // largest difference and largest logit
+  double error = 0, largest = 0;  // largest absolute difference and largest absolute logit
 };
-// Compares `logits` with the golden file, which holds every `every`-th logit of a row.
+// Compares `logits` with the golden file, which holds only every `every`-th logit of each row.
 Distance DistanceOf(const std::vector<float>& logits, const json& golden, int every) {
   Distance distance;
   const size_t vocab = logits.size() / golden.size();
@@ -136,12 +136,12 @@ Distance DistanceOf(const std::vector<float>& logits, const json& golden, int ev
   return distance;
 }
 
-// Collects the results of one way to run a model over all its runs.
+// Collects the results of one Way over all runs.
 class Record {
  public:
   void Add(const Distance& d, double reference) {
-    // The largest of a thousand differences depends on luck on both sides, so the bound has a
-    // margin.
+    // The largest of a thousand differences depends on luck, in Baton and in transformers, so the
+    // bound has a margin.
     EXPECT_LE(d.error, 1.5 * reference);
     ++runs_;
     sum_ += d.error;
@@ -152,7 +152,7 @@ class Record {
     reference_beyond_ += reference > kBound * d.largest;
     farther_ += d.error > reference;
   }
-  // Checks and prints the totals; called after the last run.
+  // Checks and prints the totals. Must be called after the last run.
   void Judge(const char* way) const {
     EXPECT_LE(sum_, reference_sum_) << way;
     EXPECT_LE(farther_, runs_ / 10) << way;
@@ -177,9 +177,9 @@ INSTANTIATE_TEST_SUITE_P(Seeds, Bf16AccuracyTest,
                            return Goldens()["models"][info.param]["shape_of"].get<std::string>();
                          });
 
-// Many models exceed the bound, and more of them do in transformers' own bfloat16. The checks here
-// were chosen with seeds 1 to 10. The golden file has other seeds, and nothing was changed for
-// them.
+// Many random models exceed kBound, and more of them do in transformers' own bfloat16. The checks
+// in this file were chosen with seeds 1 to 10. The golden file has other seeds, and the checks were
+// not changed for those.
 TEST_P(Bf16AccuracyTest, RandomModelsAreNotFartherFromFloat32ThanTransformersInBfloat16) {
   const json& model = Goldens()["models"][GetParam()];
   const auto positions = model["positions"].get<std::vector<int>>();

@@ -16,7 +16,8 @@ namespace {
 constexpr size_t kMaxIndexBytes = 64 << 20;
 constexpr size_t kMaxShards = 4096;
 
-// Returns true for a plain file name, so that an index can't name a file outside of the folder.
+// Returns true for a plain file name. Other names are refused, so that an index can't name a file
+// outside of the folder.
 bool IsPlainFileName(absl::string_view name) {
   return !name.empty() && name.front() != '.' && name.size() <= 255 &&
          name.find('/') == absl::string_view::npos && name.find('\0') == absl::string_view::npos &&

@@ -19,20 +19,21 @@ struct CheckpointTensor {
   const SafetensorsEntry* entry = nullptr;
 };
 
-// The tensors of a model folder: those of model.safetensors, or those of the files that
+// The tensors of a model folder: those in model.safetensors, or those in the files that
 // model.safetensors.index.json names. Immutable.
 class Checkpoint {
  public:
-  // Returns NotFound if the folder has neither file. Returns InvalidArgument with file, tensor,
-  // found and expected for a bad file, for example if the index names a file outside of the folder
-  // or a tensor that its file lacks.
+  // Returns NotFound if the folder has neither model.safetensors nor an index. Returns
+  // InvalidArgument with file, tensor, found and expected for a bad file, for example if the index
+  // names a file outside of the folder or a tensor that its file lacks.
   static absl::StatusOr<Checkpoint> Open(const std::string& folder);
 
-  // Path of model.safetensors or of the index. Messages about a missing tensor name it.
+  // Path of model.safetensors or of the index. Messages about a missing tensor contain this path.
   const std::string& path() const { return path_; }
   const absl::flat_hash_map<std::string, CheckpointTensor>& tensors() const { return tensors_; }
   // Returns the narrowest type that holds the values of all matrices: f16 or bf16 if all have this
-  // type, otherwise f32. Known before a backend is made, because the backend may depend on it.
+  // type, otherwise f32. The type is known before a backend is created, because the choice of
+  // backend may depend on it.
   DType MatrixType() const;
   // Returns FailedPrecondition if a file has changed since Open.
   absl::Status CheckUnchanged() const;

@@ -24,7 +24,7 @@ constexpr size_t kMaxAdapterBytes = 1 << 20;
 constexpr size_t kMaxEntries = 10000;  // max entries read from a folder
 constexpr char kWanted[] = "config.json, tokenizer.json and *.safetensors";
 
-// Escapes and shortens a name from the file system, so that it fits into a line.
+// Escapes and shortens a name from the file system, so that it fits into a message of one line.
 std::string Shown(absl::string_view name) { return absl::CHexEscape(name.substr(0, 500)); }
 
 std::string In(absl::string_view folder, absl::string_view name) {
@@ -56,7 +56,7 @@ std::set<std::string> NamesIn(const std::string& folder) {
   return names;
 }
 
-// Names of the files and folders in a folder.
+// Names of all entries of one folder.
 struct Names {
   std::set<std::string> names;
 
@@ -70,8 +70,8 @@ struct Names {
   }
 };
 
-// Returns the path of the snapshot that `refs/main` of a hub's cache names. Otherwise returns the
-// last snapshot by name, or "" if there is none.
+// Returns the path of the snapshot that `refs/main` of a hub's cache names. If there is none,
+// returns the last snapshot by name, or "" if the cache has no snapshot.
 std::string Snapshot(const std::string& cache) {
   const std::string snapshots = In(cache, "snapshots");
   const auto ref = ReadSmallFile(In(cache, "refs/main"), 200);
@@ -201,7 +201,7 @@ std::string OtherWeights(const std::string& folder, const Names& in) {
   return "";
 }
 
-// Lists the folders in `folder` that have a config.json.
+// Lists the subfolders of `folder` that have a config.json.
 std::string ModelsBelow(const std::string& folder, const Names& in) {
   std::string found;
   for (const std::string& name : in.names) {

@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-// Returns a view of the first `rows` rows.
+// Returns a view of the first `rows` rows of `tensor`.
 Tensor First(Tensor tensor, int rows) {
   tensor.rows = rows;
   return tensor;
@@ -268,9 +268,9 @@ absl::Status ForwardPass::MoreLogits(absl::Span<const int> rows, absl::Span<floa
   return ran.ok() ? finished : ran;
 }
 
-// Runs the decoder of Touvron et al. 2023: figure 1 of Vaswani et al. 2017, but with the norms
-// first, RMS norms, rotary positions and a gated MLP. architecture.h says which weights a family
-// has.
+// Runs the decoder of Touvron et al. 2023: that of figure 1 in Vaswani et al. 2017, but with RMS
+// norms before each block, rotary positions and a gated MLP. architecture.h says which weights a
+// family has.
 absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
                                     const LayerDone& layer_done) {
   const int layers = model_->config().layers, rows = static_cast<int>(step.tokens.size());
@@ -284,8 +284,8 @@ absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
       ASSIGN_OR_RETURN(auto written, backend_->Record());
       layer_done(layer, std::move(written));
     }
-    // A chunk in the middle of a prompt needs its KV but no logits, so nothing would read the rest
-    // of the last layer.
+    // A chunk in the middle of a prompt needs its KV but no logits. So no result of the last layer
+    // is used after its KV is written.
     if (layer + 1 == layers && step.logit_rows.empty() && !more_logits) {
       return absl::OkStatus();
     }

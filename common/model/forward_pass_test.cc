@@ -31,7 +31,7 @@ std::unique_ptr<Backend> CreateBackend(absl::string_view name) {
                                                        : CpuNumerics::kF32;
   auto backend = CreateCpuBackend({.threads = 2, .numerics = numerics});
   if (!backend.ok()) {
-    // The portable code gives the same bits, only slower.
+    // This machine lacks the instruction set. The portable code gives the same bits, only slower.
     backend = CreateCpuBackend(
         {.threads = 2, .isa = CpuBackendOptions::Isa::kPortable, .numerics = numerics});
   }
@@ -78,8 +78,8 @@ class Fixture {
     free_.insert(free_.end(), blocks.begin(), blocks.end());
   }
 
-  // Sets the rotary table for the following runs: that of a sequence which has grown from the
-  // prompt to `tokens` tokens.
+  // Sets the rotary table for the following runs: the table of a sequence that has grown from
+  // `prompt_tokens` to `tokens` tokens.
   void UseRopeOf(int prompt_tokens, int tokens) {
     reach_ = RopeReach(model_->config().rope, prompt_tokens, tokens);
   }
@@ -179,7 +179,8 @@ TEST_P(GoldenTest, GreedyAnswerGoesOnAsThatOfTransformers) {
   std::vector<TokenId> tokens = prompt_;
   for (size_t i = 0; i < continuation.size(); ++i) {
     const float best = *std::max_element(logits.begin(), logits.end());
-    // Each of the two best logits may be off by the tolerance.
+    // Compares only if the best token is clear: each of the two best logits may be off by the
+    // tolerance.
     if (margins[i] > 2 * GetParam().tolerance * std::abs(best)) {
       EXPECT_EQ(Best(logits), continuation[i]) << "token " << i << ", margin " << margins[i];
       ++compared;
@@ -348,8 +349,8 @@ TEST_P(DemoModelTest, GreedyAnswersAreThoseOfTransformers) {
     for (size_t i = 0; i < greedy.size(); ++i) {
       float largest = 0;
       for (const float logit : logits) largest = std::max(largest, std::abs(logit));
-      // Each of the two best logits may be off by the tolerance. The run goes on with the expected
-      // token in any case.
+      // Compares only if the best token is clear: each of the two best logits may be off by the
+      // tolerance. In any case, the run goes on with the expected token.
       if (margins[i] > 2 * GetParam().tolerance * largest) {
         EXPECT_EQ(Best(logits), greedy[i])
             << answer["prompt"] << ", token " << i << ", margin " << margins[i];

@@ -23,8 +23,8 @@ using nlohmann::json;
 
 std::string Key(absl::string_view key) { return std::string(key); }
 
-// Formats a value for a message. The text is short, and the function never walks deep into a
-// structure.
+// Formats a value for a message. The text is short: an object, or a long or nested list, is named
+// without its content.
 std::string Describe(const json* value) {
   if (value == nullptr) return "missing";
   if (value->is_object()) return "an object";

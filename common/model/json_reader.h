@@ -16,7 +16,7 @@
 namespace baton {
 
 // Reads a JSON object of a configuration file key by key. Keeps only the first error, as "FILE: KEY
-// is FOUND; expected EXPECTED". After an error, every value read is a harmless default, so callers
+// is FOUND; expected EXPECTED". After an error, every read returns a harmless default, so callers
 // read everything and check status() once. A key whose value is null counts as absent.
 class JsonReader {
  public:
@@ -26,25 +26,27 @@ class JsonReader {
 
   const absl::Status& status() const;
   bool Has(absl::string_view key) const;
-  // Returns true if the key is present with the value null, for files where null and absent differ.
+  // Returns true if the key is present with the value null. For files in which null and an absent
+  // key mean different things.
   bool HasNull(absl::string_view key) const;
 
-  // A key without a fallback is required.
+  // In this function and the next ones, a key without a fallback is required.
   int Int(absl::string_view key, int lowest, int highest, std::optional<int> fallback = {});
   double Number(absl::string_view key, double lowest, double highest,
                 std::optional<double> fallback = {});
   bool Bool(absl::string_view key, bool fallback);
   std::string String(absl::string_view key, std::optional<std::string> fallback = {});
-  std::vector<std::string> Strings(absl::string_view key);  // key is required
+  std::vector<std::string> Strings(absl::string_view key);  // the key is required
   // Returns one integer or a list of integers; empty if the key is absent.
   std::vector<int> Ints(absl::string_view key, int lowest, int highest);
-  // Returns at most `most` lists of 1 to `longest` integers; empty if the key is absent.
+  // Returns at most `max` lists of 1 to `longest` integers; empty if the key is absent.
   std::vector<std::vector<int>> IntLists(absl::string_view key, int lowest, int highest, size_t max,
                                          size_t longest);
   std::vector<float> Numbers(absl::string_view key, double lowest, double highest,
-                             size_t count);                             // key is required
-  std::map<std::string, std::string> StringMap(absl::string_view key);  // key is required
-  // Returns the object inside this one. The key is required, and both readers share one status.
+                             size_t count);                             // the key is required
+  std::map<std::string, std::string> StringMap(absl::string_view key);  // the key is required
+  // Returns a reader of the object that is the value of `key`. The key is required. Both readers
+  // share one status.
   JsonReader Object(absl::string_view key);
 
   // Records an error about the value of `key`, unless there was an error before.

@@ -24,7 +24,8 @@
 namespace baton {
 namespace {
 
-// Writes all settings of config.json that change an answer or the KV layout, in one spelling.
+// Writes all settings of config.json that change an answer or the KV layout. Equal settings give
+// equal text.
 std::string Canonical(const ModelConfig& config) {
   const auto bits = [](float value) { return absl::Hex(std::bit_cast<uint32_t>(value)); };
   std::string text = absl::StrCat(
@@ -36,8 +37,9 @@ std::string Canonical(const ModelConfig& config) {
                   " windows ", absl::StrJoin(config.windows, ","), " rope ",
                   static_cast<int>(config.rope.type), " from ", config.rope.original_context,
                   " scaled ", bits(config.rope.attention_factor));
-  // Writes the frequencies themselves instead of the settings behind them, because pow() may differ
-  // between machines. Takes the first table, and one for long sequences.
+  // Writes the frequencies themselves instead of the settings that they are computed from, because
+  // pow() may differ between machines. Writes two tables: the first one, and one for long
+  // sequences.
   const int first = RopeReach(config.rope, 1, 1);
   for (const int reach :
        {first, RopeReach(config.rope, 1, std::min(first, kEndlessReach / 2) + 1)}) {
@@ -78,10 +80,10 @@ std::optional<DType> DTypeOf(absl::string_view name) {
   return std::nullopt;
 }
 
-constexpr int kMaxPasses = 6;  // max passes over weights that are paged in
+constexpr int kMaxPasses = 6;  // max number of times that PageIn reads all weights
 
-// Returns the page faults of this thread. If the number does not change, all touched pages were
-// mapped.
+// Returns the number of page faults of this thread so far. If the number does not change while
+// pages are touched, all of them were mapped.
 int64_t FaultsOfThread() {
   struct rusage usage {};
   getrusage(RUSAGE_THREAD, &usage);
@@ -106,7 +108,8 @@ absl::string_view WhyMissing(const Checkpoint& checkpoint, absl::string_view nam
 }  // namespace
 
 struct Model::Parts {
-  // A tensor of the checkpoint and the weights that its rows go to: one, or several in order.
+  // A tensor of the checkpoint, and the weights that its rows go to. Usually this is one weight; a
+  // fused tensor has several, in order.
   struct Place {
     TensorShape shape;
     std::vector<Matrix*> weights;
@@ -117,8 +120,8 @@ struct Model::Parts {
 
   // Returns the tensor `wanted` of `from`, after checking its type and shape.
   static absl::StatusOr<CheckpointTensor> Find(const Checkpoint& from, const TensorShape& wanted);
-  // Fills in data and type of the weights at `place` from the checkpoint. Their sizes are already
-  // set.
+  // Fills in data and type of the weights at `place` from the checkpoint. The sizes of these
+  // weights must already be set.
   absl::Status LoadTensor(const Place& place, Backend* backend);
   absl::Status LoadAll(Backend* backend, const Progress& progress);
   // Gives the rows in `data` to the backend as the weights at `place`.
@@ -142,7 +145,7 @@ struct Model::Parts {
   std::vector<std::unique_ptr<uint16_t[]>> made;  // random weights that the backend uses in place
   Checkpoint checkpoint;
   absl::flat_hash_set<std::string> used;
-  std::vector<std::string> table;  // one line per used tensor, for the fingerprint
+  std::vector<std::string> table;  // one line of text per used tensor, for the fingerprint
   bool copied = false;             // true if the backend has copied the weights from the files
   bool f16_matrices = false, bf16_matrices = false, f32_matrices = false;
 };
@@ -168,7 +171,7 @@ Model::Parts::Parts(const ModelConfig& model_config)
 std::vector<Model::Parts::Place> Model::Parts::Places() {
   using Kind = TensorShape::Kind;
   std::vector<Place> places;
-  // Neighbouring weights with the same name form one tensor.
+  // Neighbouring weights with the same tensor name are parts of one tensor.
   const auto add = [&places](const std::string& name, Kind kind, Matrix* weight) {
     if (places.empty() || places.back().shape.name != name) {
       places.push_back({{.name = name, .kind = kind, .cols = weight->cols}, {}});
@@ -230,7 +233,8 @@ absl::Status Model::Parts::LoadTensor(const Place& place, Backend* backend) {
   table.push_back(absl::StrCat(name, " ", entry->dtype, " ", absl::StrJoin(shape, "x"), " ",
                                absl::Hex(sampled)));
   if (copied) {
-    // Reads the file in order and with read-ahead. A copy from the mapping would have neither.
+    // Reads the tensor's bytes in file order and with read-ahead. Copying from the mapping would do
+    // neither.
     RETURN_IF_ERROR(file->PageIn(*entry, nullptr));
   }
   if (auto status = LoadRows(place, *type, file->Bytes(*entry).data(), backend); !status.ok()) {
@@ -335,7 +339,8 @@ absl::Status Model::Parts::LoadAll(Backend* backend, const Progress& progress) {
   if (config.tied_embeddings) head = embedding;
   RETURN_IF_ERROR(CheckLeftovers(checkpoint));
   RETURN_IF_ERROR(checkpoint.CheckUnchanged());
-  // Neither f16 nor bf16 holds all values of the other type.
+  // If some matrices are f16 and others bf16, the result is f32: neither type holds all values of
+  // the other one.
   weight_type = f32_matrices || (f16_matrices && bf16_matrices) ? DType::kF32
                 : f16_matrices                                  ? DType::kF16
                                                                 : DType::kBF16;
@@ -382,7 +387,7 @@ absl::StatusOr<std::unique_ptr<const Model>> Model::WithRandomWeights(const Mode
 
 absl::Status Model::PageIn(const Progress& progress) const {
   if (parts_->copied) return absl::OkStatus();
-  // Sorts the tensors by their place in the files, because disks read ahead.
+  // Sorts the tensors by file and offset, because disks read ahead.
   std::vector<CheckpointTensor> tensors;
   uint64_t total = 0, before = 0;
   for (const std::string& name : parts_->used) {
@@ -394,9 +399,8 @@ absl::Status Model::PageIn(const Progress& progress) const {
               return std::tie(a.file->path(), a.entry->offset) <
                      std::tie(b.file->path(), b.entry->offset);
             });
-  // While other files fill the page cache, pages that were read only once are evicted first, and
-  // pages that were read again stay. So every page is read at least twice, and more often if pages
-  // are evicted.
+  // Reads every page at least twice, and more often if pages are evicted. When other files fill the
+  // page cache, the kernel first evicts pages that were read only once.
   for (int pass = 0; pass < kMaxPasses; ++pass) {
     const int64_t faults = FaultsOfThread();
     for (const CheckpointTensor& tensor : tensors) {

@@ -28,13 +28,13 @@ struct LayerWeights {
 
 // A tensor that the model's checkpoints contain.
 struct TensorShape {
-  enum class Kind { kMatrix, kNorm, kBias };  // the last two have one dimension
+  enum class Kind { kMatrix, kNorm, kBias };  // norms and biases have one dimension
   std::string name;
   Kind kind = Kind::kMatrix;
   int64_t rows = 0;  // 1 for a vector
   int64_t cols = 0;
-  // Rows of each weight that is cut from this tensor, in order. There is one weight, except where a
-  // family fuses projections.
+  // Number of rows of each weight that is cut from this tensor, in order. There is one weight,
+  // except where a family fuses projections.
   std::vector<int64_t> weight_rows;
 
   int64_t elements() const { return rows * cols; }
@@ -44,14 +44,15 @@ struct TensorShape {
 };
 
 // The configuration and the tensor table of a Hugging Face folder, without the weights. A worker
-// reads them once and passes them on.
+// reads the folder once and passes this object on.
 struct ModelFolder {
   ModelConfig config;
-  std::optional<Checkpoint> checkpoint;  // absent if weights come from elsewhere
+  std::optional<Checkpoint> checkpoint;  // absent if the weights do not come from the folder
 
-  // Reads config.json and, with `with_checkpoint`, the tables of *.safetensors (one file or an
-  // index). Checks that the tensors are those of the model: InvalidArgument names file, tensor,
-  // expected and found. Other errors are those of ReadModelConfig and Checkpoint::Open.
+  // Reads config.json and, with `with_checkpoint`, the tables of *.safetensors (one file, or
+  // several with an index). Checks that the tensors are those of the model: InvalidArgument names
+  // file, tensor, expected and found. Other errors are those of ReadModelConfig and
+  // Checkpoint::Open.
   static absl::StatusOr<ModelFolder> Open(const std::string& path, bool with_checkpoint = true);
 };
 
@@ -63,18 +64,18 @@ class Model {
   // Called with the bytes of weights loaded so far and the total. May be null.
   using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
-  // Takes the weights from the folder's checkpoint. Checks name, shape, type and extent of every
+  // Loads the weights of the folder's checkpoint. Checks name, shape, type and extent of every
   // tensor before using it: InvalidArgument names file, tensor, expected and found. If the backend
-  // copies weights, it has them all when Load returns. Otherwise the files are only mapped, and
-  // PageIn() reads them.
+  // copies weights, it has copied all of them when Load returns. Otherwise the files are only
+  // mapped, and PageIn() reads them.
   static absl::StatusOr<std::unique_ptr<const Model>> Load(ModelFolder folder, Backend* backend,
                                                            const Progress& progress = nullptr);
-  // Opens the folder at `path` and loads it in the same way.
+  // Opens the folder at `path` with ModelFolder::Open and loads its weights.
   static absl::StatusOr<std::unique_ptr<const Model>> Load(const std::string& path,
                                                            Backend* backend);
   // Makes bf16 weights from a seed (random_weights.h), one tensor at a time. If the backend copies
-  // weights, host memory holds no more than one tensor. Returns ResourceExhausted if the weights do
-  // not fit.
+  // weights, at most one tensor is in host memory at any time. Returns ResourceExhausted if the
+  // weights do not fit.
   static absl::StatusOr<std::unique_ptr<const Model>> WithRandomWeights(
       const ModelConfig& config, uint64_t seed, Backend* backend,
       const Progress& progress = nullptr);
@@ -82,9 +83,9 @@ class Model {
   static std::unique_ptr<const Model> WithoutWeights(const ModelConfig& config);
   ~Model();
 
-  // Reads all weights that are used from mapped files, until all of them are in memory, so that no
-  // step waits for the disk. Does nothing for other weights. Returns DataLoss or FailedPrecondition
-  // if a file has changed.
+  // Reads all used weights of mapped files until all of them are in memory, so that no step waits
+  // for the disk. Does nothing for weights that are not mapped. Returns DataLoss or
+  // FailedPrecondition if a file has changed.
   absl::Status PageIn(const Progress& progress = nullptr) const;
 
   // Returns OK if `checkpoint` has the tensors of a model with this configuration, in the right
@@ -98,16 +99,17 @@ class Model {
   static std::vector<TensorShape> TensorsOf(const ModelConfig& config);
 
   const ModelConfig& config() const;
-  // Fingerprint of configuration and weights, equal for copies of one folder wherever they are. It
-  // covers the tensor table of every file and some bytes of every tensor, not all bytes.
+  // Fingerprint of configuration and weights. Copies of one folder have the same fingerprint on
+  // every machine. It covers the tensor table of every file and some bytes of every tensor, not all
+  // bytes.
   const std::string& fingerprint() const;
   // Widest type of the weight matrices. `--kv-type=auto` uses it for the KV cache.
   DType weight_type() const;
   size_t weight_bytes() const;
-  // Part of weight_bytes() whose files lie in a memory file system (tmpfs). Such files use memory
-  // even before they are mapped.
+  // Bytes of those weights whose files lie in a memory file system (tmpfs). Such files use memory
+  // even before they are mapped. At most weight_bytes().
   size_t weight_bytes_in_memory() const;
-  // Returns the layout of the KV of a model with this configuration in a pool.
+  // Returns the pool layout for the KV of a model with this configuration.
   static KvLayout LayoutOf(const ModelConfig& config, int block_tokens, DType kv_type);
   KvLayout LayoutFor(int block_tokens, DType kv_type) const {
     return LayoutOf(config(), block_tokens, kv_type);
@@ -124,19 +126,22 @@ class Model {
   std::unique_ptr<Parts> parts_;
 };
 
-// One step for the forward pass. The rows of all sequences come one after another.
+// The input of one step of the forward pass. The rows of all sequences come one after another.
 struct ForwardBatch {
   absl::Span<const TokenId> tokens;          // [rows]
-  absl::Span<const SequenceRows> sequences;  // cover all rows, in order
+  absl::Span<const SequenceRows> sequences;  // together cover all rows, in order
   absl::Span<const int> logit_rows;          // rows that need logits
-  // The next two fields are as in StepArgs, for a backend that samples tokens. Empty if unused.
+  // `follows` and `samples` are described at StepArgs. They are for backends that sample tokens,
+  // and empty if unused.
   absl::Span<const int> follows;                   // [rows]
   absl::Span<const SampleOptions* const> samples;  // [logit_rows]
-  // [sequences]: reach of each sequence's rotary table (rope_config.h), at least the number of its
-  // tokens after this step. Empty means that each sequence is a prompt which ends with these rows.
+  // [sequences]: max sequence length of the rotary table to use for each sequence (RopeReach in
+  // rope_config.h), at least the number of its tokens after this step. If this is empty, each
+  // sequence must be a prompt that ends with this step.
   absl::Span<const int> rope_reach;
-  bool more_logits = false;  // MoreLogits will ask for further rows
-  // Beats for every layer given to the backend, and then as StepArgs says. May be null.
+  bool more_logits = false;  // true if MoreLogits will be called for further rows
+  // Beats for every layer given to the backend. The backend beats it further as described at
+  // StepArgs. May be null.
   Pulse* pulse = nullptr;
 };
 
@@ -146,16 +151,17 @@ struct ForwardResults {
   absl::Span<BackendSample> sampled;  // [logit_rows sampled by the backend]
 };
 
-// Called once per layer, in order. The layer's KV of all rows of the step is in the pool once the
-// work that `written` recorded has run, or already if `written` is null. Each call comes before the
-// next layer begins, except for a step that the backend runs as a whole.
+// Called once per layer, in order. At the latest when the work recorded by `written` has run, the
+// pool holds the layer's KV of all rows of the step. If `written` is null, the pool already holds
+// it. Each call comes before the next layer begins, except in a step that the backend runs as a
+// whole.
 using LayerDone = std::function<void(int layer, std::shared_ptr<DeviceEvent> written)>;
 
 // Runs a model. Holds the activation memory for steps of up to `max_rows` rows. One thread.
 //
-// In a decode step, every row is the only row of its sequence, and the logits of all rows are
-// wanted in order. Such steps always consist of the same operations, so the backend may record them
-// and then run each one as a whole.
+// In a decode step, every sequence has one row, and the logits of all rows are wanted in order.
+// Such steps always consist of the same operations. So the backend may record them once and then
+// run each step as a whole.
 class ForwardPass {
  public:
   // No sequence may have more than `context` tokens; 0 means the model's context. Returns
@@ -169,22 +175,22 @@ class ForwardPass {
   // Writes the KV of every row into `kv`, and logits [logit_rows.size(), vocab] into `logits` (host
   // memory). Calls `layer_done` for every layer, or for all layers at the end if the backend runs
   // the step as a whole. The device does not wait for these calls. When Run returns, even with an
-  // error, all work that it gave to the device has run. Returns FailedPrecondition while a started
+  // error, all work that it gave to the device has run. Returns FailedPrecondition if a started
   // step is not finished.
   absl::Status Run(const ForwardBatch& batch, const KvView& kv, absl::Span<float> logits,
                    const LayerDone& layer_done = nullptr);
 
-  // Start and Finish are the two halves of Run. At most Backend::kMaxSteps steps may be started
-  // and not finished. Start leaves the step to the backend: it needs the views in `batch` only
-  // during the call, but the memory that `results` points to must live until Finish has returned
-  // for this step. After an error of Start there is nothing to finish.
+  // Start and Finish are the two halves of Run. At most Backend::kMaxSteps steps may be started and
+  // not finished. Start hands the step to the backend. The views in `batch` are needed only during
+  // the call, but the memory that `results` points to must live until Finish has returned for this
+  // step. If Start returns an error, there is nothing to finish.
   absl::Status Start(const ForwardBatch& batch, const KvView& kv, const ForwardResults& results);
-  // Waits for the oldest step that was started.
+  // Waits for the oldest running step.
   absl::Status Finish();
 
-  // Computes the logits of further rows of the last batch, which must have had `more_logits`. A
-  // caller takes a few rows at a time, because the logits of all rows would need too much memory.
-  // `logits` is [rows.size(), vocab].
+  // Computes the logits of further rows of the last batch, which must have been run with
+  // `more_logits`. Callers ask for a few rows at a time, because the logits of all rows would need
+  // too much memory. `logits` is [rows.size(), vocab].
   absl::Status MoreLogits(absl::Span<const int> rows, absl::Span<float> logits);
 
   int max_rows() const { return max_rows_; }
@@ -212,8 +218,9 @@ class ForwardPass {
   int started_ = 0;         // steps started and not finished
   int rows_for_more_ = 0;   // rows that MoreLogits may ask for
   Tensor hidden_, normed_, q_, k_, v_, attention_, gate_, up_;
-  std::map<int, std::vector<float>> rope_tables_;  // frequencies, keyed by reach
-  std::vector<Rope> ropes_;                        // for the current step's sequences
+  // frequencies, keyed by the max sequence length of the table
+  std::map<int, std::vector<float>> rope_tables_;
+  std::vector<Rope> ropes_;  // for the current step's sequences
 };
 
 }  // namespace baton

@@ -26,7 +26,7 @@ constexpr int kMaxHeads = 1024;
 constexpr int kMaxHeadDim = 1024;
 constexpr int kMaxVocab = 1 << 24;
 constexpr int kMaxContext = 1 << 28;
-constexpr size_t kMaxBadWords = 256;  // the limit for requests too
+constexpr size_t kMaxBadWords = 256;  // the same limit holds for requests
 constexpr size_t kMaxBadWordTokens = 1024;
 
 std::vector<TokenId> EndTokens(JsonReader& json, int vocab) {
@@ -37,8 +37,8 @@ std::vector<TokenId> EndTokens(JsonReader& json, int vocab) {
   return tokens;
 }
 
-// Refuses options that would change the answer and that Baton does not support. Refusing them is
-// better than ignoring them.
+// Refuses options that change the answer and that Baton does not support. Ignoring them would give
+// wrong answers.
 void RefuseUnsupported(JsonReader& json) {
   struct Neutral {
     absl::string_view key;
@@ -68,9 +68,9 @@ void RefuseUnsupported(JsonReader& json) {
   }
 }
 
-// Warns of beam search, which only searches for an answer of the same model in another way. Baton
-// samples instead, and these answers are the model's too, so there is no reason to refuse the
-// model.
+// Warns if the file asks for beam search. Beam search only looks for a likely answer of the same
+// model in another way. Baton samples instead, which also gives answers of this model, so the model
+// need not be refused.
 void WarnOfBeams(JsonReader& json, const std::string& path, std::vector<std::string>* warnings) {
   for (const absl::string_view key : {"num_beams", "num_beam_groups"}) {
     const int value = json.Int(key, 1, kMaxContext, 1);
@@ -91,7 +91,7 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& pat
   const double temperature = json->Number("temperature", 0, 100, 1);
   defaults.temperature = do_sample ? temperature : 0;
   defaults.top_p = json->Number("top_p", 0, 1, 1);
-  // A missing key means all tokens, as in vLLM. transformers would silently use 50.
+  // A missing key means that all tokens are kept, as in vLLM. transformers would silently keep 50.
   defaults.top_k = json->Int("top_k", 0, kMaxVocab, 0);
   defaults.min_p = json->Number("min_p", 0, 1, 0);
   defaults.end_tokens = EndTokens(*json, vocab);
@@ -106,7 +106,8 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& pat
   return defaults;
 }
 
-// Refuses quantised weights. The message names the method as the model's web page does.
+// Refuses quantised weights. The message names the quantisation method as the model's web page
+// does.
 void RefuseQuantised(JsonReader& json) {
   if (!json.Has("quantization_config")) return;
   constexpr char kInstead[] =
@@ -159,8 +160,8 @@ void ReadHeads(JsonReader& json, const ModelFamily& family, ModelConfig& config)
   }
 }
 
-// Returns the window of each layer, `sliding_window` tokens or 0 for all, from `layer_types` or
-// from the family's rule.
+// Returns the attention window of each layer: `sliding_window` tokens, or 0 if the layer sees all
+// tokens. The layers with a window come from `layer_types` or from the family's rule.
 std::vector<int> ReadWindows(JsonReader& json, const ModelFamily& family, int layers) {
   using Windows = ModelFamily::Windows;
   const bool asked =
@@ -180,8 +181,8 @@ std::vector<int> ReadWindows(JsonReader& json, const ModelFamily& family, int la
     for (int layer = 0; good && layer < layers; ++layer) {
       const bool slides = types[layer] == "sliding_attention";
       good = slides ? window > 0 : types[layer] == "full_attention";
-      // If transformers ignores the list for this family, the list must agree with the family's
-      // rule.
+      // transformers ignores `layer_types` for families with another rule. Then the list must agree
+      // with the family's rule.
       if (family.windows != Windows::kLastLayers) good = good && slides == (windows[layer] > 0);
       windows[layer] = slides ? window : 0;
     }
@@ -219,7 +220,7 @@ void ReadContext(JsonReader& json, const ModelFamily& family, ModelConfig& confi
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/config.json");
   auto json = JsonReader::Open(path, kMaxFileBytes);
-  // FailedPrecondition means that `folder` is a file.
+  // ReadModelConfig gets FailedPrecondition if `folder` is a file.
   if (absl::IsNotFound(json.status()) || absl::IsFailedPrecondition(json.status())) {
     return MissingModelFile(folder, "config.json");
   }

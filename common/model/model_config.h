@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// Settings of generation_config.json, used for everything that a request leaves open. A missing
-// `do_sample` means greedy, as in transformers.
+// Settings of generation_config.json. They are used for everything that a request leaves open. A
+// missing `do_sample` means greedy, as in transformers.
 struct GenerationDefaults {
   float temperature = 0;
   float top_p = 1;
@@ -25,8 +25,8 @@ struct GenerationDefaults {
   bool operator==(const GenerationDefaults&) const = default;
 };
 
-// The architecture of one model, from config.json. Depends on neither text nor kernels, because the
-// router reads it too.
+// The architecture of one model, from config.json. This header needs neither the tokenizer nor
+// kernels, because the router includes it too.
 struct ModelConfig {
   std::string architecture;  // one of the names in model_family.h
   int layers = 0;
@@ -36,17 +36,18 @@ struct ModelConfig {
   int kv_heads = 0;
   int head_dim = 0;
   int vocab = 0;
-  int context = 0;  // tokens: max_position_embeddings, extended by rope scaling
+  int context = 0;  // in tokens: max_position_embeddings, extended by rope scaling
   float rms_epsilon = 0;
   RopeConfig rope;
-  // Tokens that a token sees in each layer, itself included; 0 for all. Empty if all layers see
-  // all.
+  // Attention window of each layer: number of tokens that a token sees, itself included; 0 means
+  // all tokens. Empty if every layer sees all tokens.
   std::vector<int> windows;
   bool tied_embeddings = false;
-  bool attention_bias = false;  // projections have biases, if the family lets config.json decide
+  // projections have biases; read only for families in which config.json decides
+  bool attention_bias = false;
   bool mlp_bias = false;
   GenerationDefaults generation;
-  // Settings in the files that Baton ignores. Each is a sentence for the log that names file, key
+  // One sentence for the log for each setting in the files that Baton ignores. It names file, key
   // and value.
   std::vector<std::string> warnings;
 

@@ -67,7 +67,7 @@ TEST(ModelConfigTest, RopeParametersOfTransformersFive) {
   EXPECT_EQ(config->rope.type, RopeConfig::Type::kDefault);
 }
 
-// Every golden folder of transformers 4 also holds the same configuration as transformers 5 writes
+// Every golden folder holds its configuration twice: as transformers 4 and as transformers 5 writes
 // it.
 TEST(ModelConfigTest, BothSpellingsOfEveryFamilyMeanTheSame) {
   int compared = 0;
@@ -295,8 +295,8 @@ TEST(RopeReachTest, DynamicDoublesFromTheOriginalContextOrALongerPrompt) {
   EXPECT_EQ(RopeReach(rope, 47, 47), 47);
   EXPECT_EQ(RopeReach(rope, 47, 48), 94);
   EXPECT_EQ(RopeReach(rope, 47, 1 << 28), 47 << 23);
-  // A sequence that is restarted anywhere gets the table that it would have had without the
-  // restart.
+  // A sequence that is restarted at any length gets the rotary table that it would have had without
+  // the restart.
   for (int tokens = 1; tokens < 300; ++tokens) {
     const int reach = RopeReach(rope, 21, tokens);
     EXPECT_GE(reach, tokens);

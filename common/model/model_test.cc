@@ -43,7 +43,7 @@ TEST(ModelTest, TellsItsWeightsAndLayout) {
   const auto loaded = Model::Load(TestData("gqa_bias_bf16"), &backend);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const Model& model = **loaded;
-  EXPECT_EQ(model.weight_type(), DType::kBF16);  // this model's norms and biases are f32
+  EXPECT_EQ(model.weight_type(), DType::kBF16);  // the norms and biases of this model are f32
   EXPECT_EQ(model.final_norm().type, DType::kF32);
   EXPECT_EQ(model.layer(2).q_bias.type, DType::kF32);
   EXPECT_EQ(model.embedding().type, DType::kBF16);
@@ -189,7 +189,8 @@ TEST(ModelTest, TensorsThatFollowFromTheRestAreIgnored) {
   folder.Write(kWeights, SafetensorsBytes(tensors));
   EXPECT_TRUE(Load(folder).ok()) << Load(folder);
   folder.EditJson("config.json", [](json& config) { config["tie_word_embeddings"] = true; });
-  EXPECT_TRUE(Load(folder).ok()) << Load(folder);  // lm_head.weight is there but not needed
+  // the file has lm_head.weight, which is not needed
+  EXPECT_TRUE(Load(folder).ok()) << Load(folder);
 }
 
 TEST(ModelTest, FileChangedAfterOpeningIsNoticed) {

@@ -21,7 +21,7 @@ uint64_t Sample(uint64_t key, uint64_t counter) {
   return x ^ (x >> 31);
 }
 
-// Range of a tensor's values: middle + step * k for odd k from -65535 to 65535.
+// A tensor's values are middle + step * k, for odd k from -65535 to 65535.
 struct Scale {
   float middle, step;
 };
@@ -35,7 +35,7 @@ Scale ScaleOf(const TensorShape& tensor) {
     case TensorShape::Kind::kMatrix:
       break;
   }
-  // Gives a variance of 1 / cols.
+  // Makes the variance of the values 1 / cols.
   return {0, std::sqrt(3.0f / static_cast<float>(tensor.cols)) / 65536};
 }
 

@@ -52,8 +52,8 @@ TEST(RandomWeightsTest, AreScaledSoThatActivationsStayOfOneSize) {
   EXPECT_NEAR(bias.second, 0.125 / std::sqrt(3.0), 0.005);
 }
 
-// The expected values were computed by another program, so no compiler or machine may give other
-// ones.
+// The expected values were computed by another program. Every compiler and machine must give these
+// values.
 TEST(RandomWeightsTest, AreTheSameOnEveryMachine) {
   std::vector<uint16_t> values(5);
   const RandomWeights random(1);
@@ -91,7 +91,8 @@ TEST(RandomWeightsTest, SeedAndNameMakeOthers) {
   EXPECT_LT(same(first, All(RandomWeights(1), y)), 50);
 }
 
-// A backend that copies weights in LoadWeight, as a device does, and forgets where they were.
+// A backend that copies weights in LoadWeight, as a device does, and does not keep their host
+// addresses.
 class CopyingBackend : public ReferenceBackend {
  public:
   bool copies_weights() const override { return true; }

@@ -30,7 +30,7 @@ uint16_t FloatToHalf(float value) {
     return sign | static_cast<uint16_t>(std::nearbyint(std::ldexp(size, 24)));
   }
   int exponent;
-  const float fraction = std::frexp(size, &exponent);  // between 0.5 and 1, 1 excluded
+  const float fraction = std::frexp(size, &exponent);  // at least 0.5 and less than 1
   const auto mantissa = static_cast<uint32_t>(std::nearbyint(std::ldexp(fraction, 11)));
   return sign | static_cast<uint16_t>((exponent + 14) * 1024 + static_cast<int>(mantissa) - 1024);
 }

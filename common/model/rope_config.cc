@@ -31,8 +31,8 @@ void ReadLlama3(JsonReader& rope, RopeConfig& config) {
   }
 }
 
-// Returns the factor for attention scores when the context is `scale` times longer (Peng et al.
-// 2023, section 3.4).
+// Returns the factor for attention scores when the context is `scale` times longer than in training
+// (Peng et al. 2023, section 3.4).
 double YarnMscale(double scale, double mscale) {
   return scale <= 1 ? 1 : 0.1 * mscale * std::log(scale) + 1;
 }
@@ -47,7 +47,7 @@ void ReadYarn(JsonReader& rope, double ratio, RopeConfig& config) {
           ? YarnMscale(config.factor, mscale) / YarnMscale(config.factor, mscale_all_dim)
           : YarnMscale(config.factor, 1);
   config.attention_factor = rope.Number("attention_factor", 0, kLargestFactor, inferred);
-  // In transformers, 0 means the default.
+  // In transformers, beta_fast or beta_slow 0 means the default.
   const double fast = rope.Number("beta_fast", 0, kLargestFactor, 0);
   const double slow = rope.Number("beta_slow", 0, kLargestFactor, 0);
   if (fast != 0) config.beta_fast = fast;
@@ -100,13 +100,13 @@ RopeConfig::Type ReadType(JsonReader& rope, bool five, bool yarn_is_long) {
   return Type::kDefault;
 }
 
-// Computes theta^exponent in double, then rounds it. The result is that of a correctly rounded
-// float power.
+// Computes theta^exponent in double, then rounds it to float. So the result is that of a correctly
+// rounded float power.
 float Power(float theta, float exponent) {
   return static_cast<float>(std::pow(double{theta}, double{exponent}));
 }
 
-// Returns the exponents 2i / dims of all pairs, in float.
+// Returns the exponents 2i / dims of all rotated pairs, in float.
 std::vector<float> Exponents(int dims) {
   std::vector<float> exponents(dims / 2);
   for (size_t i = 0; i < exponents.size(); ++i) {
@@ -134,9 +134,9 @@ void ScaleLlama3(const RopeConfig& rope, std::vector<float>& frequencies) {
   }
 }
 
-// Computes frequencies as _compute_yarn_parameters of transformers. Those that turn more than
-// beta_fast times within the original context are kept, those below beta_slow turns are divided,
-// and the ones between are blended.
+// Computes frequencies as _compute_yarn_parameters of transformers. Frequencies that turn more than
+// beta_fast times within the original context are kept. Those that turn less than beta_slow times
+// are divided by `factor`. The frequencies between are blended.
 std::vector<float> YarnFrequencies(const RopeConfig& rope) {
   const auto dim_of_turns = [&](double turns) {
     return rope.dims * std::log(rope.original_context / (turns * 2 * M_PI)) /

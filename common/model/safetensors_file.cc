@@ -28,7 +28,7 @@ namespace dom = simdjson::dom;
 
 constexpr uint64_t kLengthBytes = 8;  // the file begins with the header's length, little-endian
 
-// Returns the bits of one element, or nothing for unknown types.
+// Returns the number of bits of one element, or nullopt for an unknown type.
 std::optional<uint64_t> DtypeBits(absl::string_view dtype) {
   static constexpr std::pair<absl::string_view, uint64_t> kTypes[] = {
       {"BOOL", 8}, {"U8", 8},   {"I8", 8},    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"U16", 16},
@@ -51,9 +51,9 @@ int64_t ChangedNs(const struct stat& info) {
   return info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
 }
 
-// Returns the number of elements of a shape, or nothing if it overflows 64 bits.
+// Returns the number of elements of a shape, or nullopt if it overflows 64 bits.
 std::optional<uint64_t> Elements(const std::vector<int64_t>& shape) {
-  // One zero makes the tensor empty, even if the product of the other sizes overflows.
+  // A size of 0 makes the tensor empty, even if the product of the other sizes overflows.
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   uint64_t elements = 1;
   for (const int64_t size : shape) {
@@ -64,8 +64,8 @@ std::optional<uint64_t> Elements(const std::vector<int64_t>& shape) {
   return elements;
 }
 
-// Parses one entry of the header's JSON. Returns what is wrong with the entry, or "" if nothing is.
-// `entry->offset` is still relative to the first tensor byte.
+// Parses one entry of the header's JSON. Returns the fault of the entry, or "" if it has none. Sets
+// `entry->offset` relative to the first tensor byte, not to the file.
 std::string ParseEntry(const dom::element& value, SafetensorsEntry* entry) {
   dom::object object;
   if (value.get(object) != simdjson::SUCCESS) return "is not an object";
@@ -216,7 +216,7 @@ absl::Status SafetensorsFile::ReadEntries(absl::string_view header) {
   return absl::OkStatus();
 }
 
-// Checks that tensors neither overlap nor leave a hole: not between them, before the first or after
+// Checks that tensors neither overlap nor leave a gap between each other, before the first or after
 // the last one. The format demands this.
 absl::Status SafetensorsFile::CheckExtents() const {
   std::vector<const std::pair<const std::string, SafetensorsEntry>*> order;

@@ -19,7 +19,7 @@ namespace baton {
 struct SafetensorsEntry {
   std::string dtype;           // as spelled in the file: "BF16", "F32", ...
   std::vector<int64_t> shape;  // each >= 0
-  uint64_t offset = 0;         // position of its first byte in the file
+  uint64_t offset = 0;         // file offset of the tensor's first byte
   uint64_t bytes = 0;
 };
 
@@ -27,12 +27,12 @@ struct SafetensorsEntry {
 // nothing in the file: it checks the header's length and JSON, and every name, shape and extent.
 // For element types of known size, the extent must fit the shape. Immutable.
 //
-// The mapping shows the file as it is now. If a file is truncated while a process uses it, the
-// process dies (SIGBUS). So loaders call CheckUnchanged() when they are done, and a model must be
+// The mapping always shows the current file. If a file is truncated while a process uses it, the
+// process dies (SIGBUS). So loaders call CheckUnchanged() after the last read, and a model must be
 // replaced by renaming a folder, never by writing into it.
 class SafetensorsFile {
  public:
-  // Limit of the safetensors library (MAX_HEADER_SIZE).
+  // The same limit as in the safetensors library (MAX_HEADER_SIZE).
   static constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
   // Returns NotFound if the file does not exist. InvalidArgument names file, tensor, found and
@@ -56,8 +56,8 @@ class SafetensorsFile {
   // file no longer has them.
   absl::Status Read(uint64_t offset, void* out, size_t bytes) const;
 
-  // Returns true if the file lies in a memory file system (tmpfs). Mapping such a file takes no
-  // further memory.
+  // Returns true if the file lies in a memory file system (tmpfs). Mapping such a file needs no
+  // additional memory.
   bool InMemory() const;
 
   // Returns FailedPrecondition if the file's size or modification time has changed since Open.

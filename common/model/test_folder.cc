@@ -25,8 +25,8 @@ std::string LengthBytes(uint64_t length) {
   return bytes;
 }
 
-// Returns values with few bits, which F32, F16 and BF16 hold exactly, so that the type does not
-// change a result.
+// Returns values with few bits, which F32, F16 and BF16 hold exactly. So the type of a tensor does
+// not change a result.
 float Value(const std::string& name, uint64_t i) {
   const float value = static_cast<int>(Hash64(name, i) % 17) / 16.0f - 0.5f;
   return absl::StrContains(name, "norm") ? 1 + value / 2 : value;

@@ -21,8 +21,8 @@ class TestFolder : public ScratchFolder {
 
   // Rewrites a JSON file.
   void EditJson(absl::string_view name, const std::function<void(nlohmann::json&)>& edit) const;
-  // Rewrites the header of a safetensors file as text and updates its length. The data stay the
-  // same.
+  // Lets `edit` change the header of a safetensors file as text, and updates the header's length.
+  // The tensor data stay the same.
   void EditHeader(absl::string_view name, const std::function<void(std::string&)>& edit) const;
 };
 
@@ -33,8 +33,8 @@ struct TestTensor {
   std::vector<int> shape;
 };
 
-// Returns a safetensors file with these tensors. The header ends with `padding` additional spaces;
-// an odd number misaligns the data.
+// Returns a safetensors file with `tensors`. The header ends with `padding` additional spaces; an
+// odd number misaligns the data.
 std::string SafetensorsBytes(const std::vector<TestTensor>& tensors, int padding = 0);
 
 // Returns config.json of the tiny model, the smallest possible Llama: 2 layers with 2 query heads
@@ -44,14 +44,14 @@ nlohmann::json TinyConfig();
 // generation_config.json if `generation` is not null.
 absl::StatusOr<ModelConfig> ReadTiny(const nlohmann::json& changes,
                                      const nlohmann::json& generation = nullptr);
-// Returns the tiny model's tensors, with these types for matrices and vectors.
+// Returns the tiny model's tensors, with the given types for matrices and vectors.
 std::vector<TestTensor> TinyTensors(const std::string& matrix_dtype = "F32",
                                     const std::string& vector_dtype = "F32");
 // Writes config.json and model.safetensors of the tiny model.
 void WriteTinyModel(const TestFolder& folder);
 // Moves the tiny model's weights into model-1.safetensors, model-2.safetensors and an index.
 void ShardTinyModel(const TestFolder& folder);
-// Returns the tiny model's logits after a short prompt. Reads every weight to its last byte.
+// Returns the tiny model's logits after a short prompt. This reads every byte of every weight.
 std::vector<float> TinyLogits(const std::string& folder);
 
 }  // namespace baton

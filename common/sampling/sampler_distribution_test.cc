@@ -214,7 +214,8 @@ TEST(SamplerTest, SamplesAreIndependentAcrossPositionsAnswersAndSeeds) {
   }
 }
 
-// Checks the chi-square test itself: it finds that the tokens of one pair in ten are not independent.
+// Checks the chi-square test itself: it finds that in one of ten pairs the two tokens are not
+// independent.
 TEST(SamplerTest, ADependenceWouldBeSeen) {
   std::mt19937 random(3);
   std::vector<int> seen(64);

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 HERE = pathlib.Path(__file__).parent
-CONTINUATION = 24  # number of tokens
+CONTINUATION = 24  # number of tokens generated after each prompt
 FIVE = transformers.__version__.startswith("5.")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 
@@ -118,7 +118,8 @@ MODELS = [
           num_key_value_heads=4, vocab_size=287, max_position_embeddings=256, pad_token_id=0,
           original_max_position_embeddings=32, rope_theta=10000.0,
           rope_scaling=longrope(5, "type"), sliding_window=60)),
-    # The answer of this model crosses the length threshold of longrope.
+    # The answer of this model becomes longer than original_max_position_embeddings, so longrope
+    # changes its frequencies.
     ("phi3_five_crossing_f32", "Phi3", (F32, F32, F32), 2, 24,
      dict(seed=2005, five=True,
           hidden_size=48, intermediate_size=40, num_hidden_layers=3, num_attention_heads=3,
@@ -137,8 +138,8 @@ def randomise(model, generator):
         elif name.endswith("bias"):
             parameter.data = 0.3 * noise
         elif "embed_tokens" in name:
-            # The values are small if this is also the head. Otherwise each token would predict
-            # itself.
+            # The values are small if the embedding is also the head. Otherwise each token would
+            # predict itself.
             parameter.data = (0.1 if model.config.tie_word_embeddings else 0.5) * noise
         else:
             sharp = "q_proj" in name or "k_proj" in name or "qkv_proj" in name

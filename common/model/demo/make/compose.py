@@ -19,8 +19,8 @@ from typing import Callable, Iterator
 
 HERE = Path(__file__).parent
 
-# Prompts that no document may use. They show how the model answers an unseen wording about a known
-# thing. Compared in lower case, without . ? !
+# Prompts that no document may use. They test if the model can answer a wording that it has not
+# seen, about a thing that it knows. Compared in lower case, without . ? !
 HELD_OUT = {
     "explain how a fridge works to a 5-year-old",
     "explain how the internet works to a 5-year-old",
@@ -39,7 +39,7 @@ HELD_OUT = {
     "write a story about a brave mouse",
 }
 
-SEPARATOR = "\n"  # between a prompt and its answer
+SEPARATOR = "\n"  # stands between a prompt and its answer
 
 
 @dataclass(frozen=True)
@@ -208,16 +208,16 @@ UNKNOWN_QUESTIONS = [
 ]
 
 
-# Weights of things that people ask for first. They occur more often than the others, which have
-# weight 1.
+# Weights of the things that people are likely to ask about first. They occur more often than other
+# things, whose weight is 1.
 FIRST = {"a CPU": 5.0} | dict.fromkeys(
     ["a GPU", "a computer", "the internet", "a memory chip", "a fridge", "a bicycle", "a kettle",
      "the moon", "a magnet", "a rainbow", "bread", "rain"], 2.0)
 
 # Each entry holds the number of documents up to which it applies, and the weights of all kinds of
-# documents in the order of Composer.makers. Facts are many and need the most practice. In the last
-# phase they are known, so stories and sums, which depend on the words of the prompt, get more
-# weight.
+# documents in the order of Composer.makers. Facts are many and need the most practice. When the
+# last entry applies, the model knows the facts. So it gives more weight to stories and sums, which
+# depend on the words of the prompt.
 MIXTURES = [
     (18000, [36, 12, 4, 12, 12, 4, 6, 3, 2.5, 2, 2.5, 3, 1.5]),
     (33000, [46, 13, 2, 13, 7, 3, 5, 3, 2.5, 2, 2.5, 3, 1.5]),
@@ -338,7 +338,7 @@ class Composer:
 
     def story(self) -> Document:
         rng = self.rng
-        if rng.random() < 0.1:  # any word may be the hero
+        if rng.random() < 0.1:  # any word may be the hero of a story
             hero, pronoun = self.bank("unknown") if rng.random() < 0.5 else self.invented(), "it"
         else:
             hero, pronoun = rng.choice(self.tables["heroes"])

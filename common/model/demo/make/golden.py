@@ -91,7 +91,7 @@ def main() -> None:
         "attention": "eager",
         "steps": STEPS,
     }
-    # Writes each list of a case on one line, so that people can read the file.
+    # Writes each list of a case as one line of the file, so that people can read it.
     lines = ["{"] + [f" {json.dumps(k)}: {json.dumps(v)}," for k, v in head.items()] + [' "cases": [']
     for number, case in enumerate(cases):
         body = ",\n".join(f"   {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in case.items())

@@ -148,7 +148,8 @@ def make_model(seed: int) -> LlamaForCausalLM:
         tie_word_embeddings=True, initializer_range=0.04, attn_implementation="sdpa",
     )
     model = LlamaForCausalLM(config)
-    with torch.no_grad():  # projections that add to the residual stream start smaller
+    # starts with smaller weights in projections that add to the residual stream
+    with torch.no_grad():
         for name, weight in model.named_parameters():
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 weight /= math.sqrt(2 * config.num_hidden_layers)
@@ -182,7 +183,7 @@ def export(model: LlamaForCausalLM, tokenizer: Tokenizer, out: Path) -> None:
     weights = {
         name: tensor.to(torch.bfloat16).contiguous()
         for name, tensor in model.state_dict().items()
-        if name != "lm_head.weight"  # it is tied to the embedding
+        if name != "lm_head.weight"  # the head is tied to the embedding
     }
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     tokenizer.save(str(out / "tokenizer.json"))
@@ -229,7 +230,7 @@ def export(model: LlamaForCausalLM, tokenizer: Tokenizer, out: Path) -> None:
         "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
     )
     fast.save_pretrained(out)
-    # The file tokenizer_config.json has the same content.
+    # Removes a file whose content tokenizer_config.json has too.
     (out / "special_tokens_map.json").unlink(missing_ok=True)
 
 
