@@ -49,10 +49,11 @@ const AddedToken* AddedTokenMatcher::LongestAt(absl::string_view text, size_t at
 void AddedTokenMatcher::Split(
     absl::string_view text, bool parse_special,
     absl::FunctionRef<void(absl::string_view, const AddedToken*)> piece) const {
-  size_t handed = 0;  // text before this index has been handed out
+  size_t handed = 0;  // `piece` has been called for the text before this index
   size_t at = 0;
-  // End of the last white space that an `rstrip` took. Tokens made of white space are found again
-  // and again within it. They must not scan it again each time, because that would be quadratic.
+  // End of the white space that the last `rstrip` took. Tokens made of white space are found again
+  // and again within this space. They must not scan it again each time, because that would be
+  // quadratic.
   size_t spaces_end = 0;
   while (!tokens_.empty() && at < text.size()) {
     size_t bytes = 0;

@@ -13,38 +13,40 @@
 
 namespace baton {
 
-// A token that is found in the text before any other step runs, such as <|im_start|>.
+// A token that is found in the text before any other tokenisation step runs, such as <|im_start|>.
 struct AddedToken {
   TokenId id = -1;
   std::string content;
-  bool special = false;      // control token, found in text only on request
-  bool single_word = false;  // found only if no word character touches it
-  bool lstrip = false;       // takes the white space before it too
-  bool rstrip = false;       // takes the white space after it too
-  bool normalized = false;   // searched for in normalised text
+  bool special = false;      // a control token, found only if the caller asks for it
+  bool single_word = false;  // found only if neither neighbour is a word character
+  bool lstrip = false;       // the token also takes the white space before it
+  bool rstrip = false;       // the token also takes the white space after it
+  bool normalized = false;   // searched for in the text after normalisation
 };
 
-// Finds added tokens: the leftmost first, then the longest, without overlap. Constant once filled;
-// any thread. Time is O(text * longest content); kMaxContentBytes bounds the content.
+// Finds added tokens without overlap: at each place the longest one, from left to right. Constant
+// once filled; any thread. Time is O(text * longest content); kMaxContentBytes limits the content.
 class AddedTokenMatcher {
  public:
   static constexpr size_t kMaxContentBytes = 512;
 
-  // `pattern` is the text to search for: the content, normalised if the token requires it. It must
-  // have 1 to kMaxContentBytes bytes. If two tokens have the same pattern, the first one counts.
+  // Adds a token. `pattern` is the text to search for: the content, normalised if the token
+  // requires it. It must have 1 to kMaxContentBytes bytes. If two tokens have the same pattern, the
+  // one added first is found.
   void Add(const AddedToken& token, absl::string_view pattern);
   bool empty() const { return tokens_.empty(); }
 
-  // Calls `piece` for each part of `text` in order, with its token, or with null for other text. If
-  // `parse_special` is false, special tokens are found but left as text, so a shorter token inside
-  // one is not found. The reference does the same. `text` must be well-formed UTF-8.
+  // Calls `piece` for each part of `text` in order: with the token that was found there, or with
+  // null for other text. If `parse_special` is false, special tokens are found but passed as text,
+  // so a shorter token inside a special one is not found. Hugging Face tokenizers does the same.
+  // `text` must be well-formed UTF-8.
   void Split(absl::string_view text, bool parse_special,
              absl::FunctionRef<void(absl::string_view text, const AddedToken* token)> piece) const;
 
  private:
   static uint64_t EdgeKey(uint32_t node, unsigned char byte) { return uint64_t{node} << 8 | byte; }
-  // Returns the longest token that begins at `at`, and sets `*bytes` to its length. Returns null if
-  // there is none.
+  // Returns the longest token that begins at `at`, and sets `*bytes` to the length of its text.
+  // Returns null if no token begins there.
   const AddedToken* LongestAt(absl::string_view text, size_t at, size_t* bytes) const;
 
   std::vector<AddedToken> tokens_;

@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-// Words with more symbols are first cut where no merge can reach across.
+// A word with more symbols than this is first cut at all places that no merge can cross.
 constexpr size_t kLongWord = 40;
 
 absl::string_view Absl(std::string_view view) { return {view.data(), view.size()}; }
@@ -60,8 +60,8 @@ absl::Status ReadVocabulary(const JsonNode& vocab, Vocabulary* vocabulary) {
   return absl::OkStatus();
 }
 
-// Reads the two sides of a merge, spelled "left right" or ["left", "right"]. Returns false if the
-// merge is malformed.
+// Reads the two tokens of a merge, written as "left right" or ["left", "right"]. Returns false if
+// the merge is malformed.
 bool SplitMerge(const simdjson::dom::element& merge, absl::string_view* left,
                 absl::string_view* right) {
   std::string_view text;
@@ -272,7 +272,7 @@ bool Bpe::TakeApart(absl::string_view word, Scratch* scratch) const {
     return true;
   }
   bool in_place = true;
-  bool unknown_before = false;  // true while an unknown token is still to be written
+  bool unknown_before = false;  // true while an unknown token is waiting to be added
   size_t at = 0;
   const auto add = [&](TokenId id, size_t begin) {
     symbols.push_back(id);
@@ -300,7 +300,7 @@ bool Bpe::TakeApart(absl::string_view word, Scratch* scratch) const {
       unknown_before = false;
       add(id, at);
     } else if (byte_fallback_ && add_bytes(word.substr(at, c.bytes))) {
-      // An unknown token that is still to be written comes after these bytes, as in the reference.
+      // An unknown token that is waiting is added after these bytes, as in Hugging Face tokenizers.
     } else if (unknown_ >= 0) {
       in_place = false;
       if (unknown_before && !fuse_unknown_) add(unknown_, at);

@@ -17,14 +17,14 @@
 namespace baton {
 
 // Byte-pair encoding (Sennrich et al., ACL 2016): the "model" of a tokenizer.json, type BPE. Splits
-// a word into characters, or into bytes if words are spelled as bytes, and replaces each by its
-// token. A character without a token becomes its byte tokens (`byte_fallback`) or the unknown
-// token. Then merges the tokens. Constant once built; any thread.
+// a word into characters or bytes, as WordSpelling says, and replaces each by its token. A
+// character without a token becomes its byte tokens (`byte_fallback`) or the unknown token. Then
+// merges the tokens. Constant once built; any thread.
 class Bpe {
  public:
-  // Adds the model's tokens to `vocabulary`. Returns InvalidArgument for anything malformed or
-  // unsupported. Examples are a merge of missing tokens, and a vocabulary that leaves characters
-  // without any token.
+  // Reads the model and adds its tokens to `vocabulary`. Returns InvalidArgument for anything
+  // malformed or unsupported, for example a merge of tokens that do not exist, or a vocabulary that
+  // leaves characters without any token.
   static absl::StatusOr<Bpe> FromJson(const JsonNode& model, WordSpelling spelling,
                                       Vocabulary* vocabulary);
 
@@ -35,14 +35,15 @@ class Bpe {
     BpeMerges::Scratch merging;
   };
 
-  // Appends the tokens of one word, as cut by the pre-tokeniser. The word may have at most 1 GiB.
+  // Appends the tokens of one word that the pre-tokeniser has cut. The word may have at most 1 GiB.
   // O(n log n) for any word.
   void Encode(absl::string_view word, Scratch* scratch, std::vector<TokenId>* out) const;
 
  private:
   struct Known {
     TokenId id;
-    bool merged;  // true if merging gives this token; else only `ignore_merges` does
+    // true if merging the word gives this token; if false, only `ignore_merges` gives it
+    bool merged;
   };
 
   void ReadSymbols(const Vocabulary& vocabulary);
@@ -51,8 +52,9 @@ class Bpe {
   std::vector<TokenId> Symbols() const;
   void FindKnownWords(const Vocabulary& vocabulary, bool ignore_merges);
 
-  // Fills `scratch->symbols` and `begins`. Returns false if a symbol may not match the text at its
-  // place: the unknown token may stand for several characters, and may come later than they do.
+  // Fills `scratch->symbols` and `begins`. Returns false if `begins` may be wrong for some symbol:
+  // an unknown token may stand for several characters, and may be added after symbols of later
+  // characters.
   bool TakeApart(absl::string_view word, Scratch* scratch) const;
   void Merge(absl::string_view word, Scratch* scratch, std::vector<TokenId>* out) const;
 
@@ -62,12 +64,12 @@ class Bpe {
   bool byte_fallback_ = false;
   bool fuse_unknown_ = false;
   TokenId unknown_ = -1;
-  // Token of each byte, or -1 for none: the token of the byte's character if `bytes_`, otherwise
-  // the one for `byte_fallback`.
+  // Token of each byte, or -1 for none. If `bytes_`, this is the token of the byte's character in
+  // the byte alphabet. Otherwise it is the token for `byte_fallback`.
   std::array<TokenId, 256> byte_ids_{};
   std::array<TokenId, 128> ascii_ids_{};
   absl::flat_hash_map<char32_t, TokenId> char_ids_;
-  // Words that are a single token, so that a common word costs one look-up.
+  // Words that are a single token. With this map, a common word costs only one look-up.
   absl::flat_hash_map<std::string, Known> words_;
   size_t longest_word_ = 0;
 };

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// Up to this length, scanning all pairs for the best one is faster than the heap.
+// Up to this number of symbols, scanning all pairs for the best one is faster than using the heap.
 constexpr size_t kShortWord = 40;
 
 }  // namespace
@@ -30,8 +30,9 @@ void BpeMerges::FindJoins(absl::Span<const TokenId> initial,
     products.push_back({length(merge.merged), left, right, merge.merged});
     highest = std::max({highest, left, right, merge.merged});
   }
-  // The initial symbols that a token can begin and end with. Few tokens have more than one of each:
-  // those whose text contains the name of another initial symbol, such as "<0x41>".
+  // The initial symbols that a token can begin and end with. Most tokens have one first symbol and
+  // one last symbol. Only a token whose text contains the name of another initial symbol, such as
+  // "<0x41>", may have more.
   using Symbols = absl::InlinedVector<TokenId, 2>;
   std::vector<Symbols> firsts(highest + 1), lasts(highest + 1);
   for (const TokenId id : initial) {
@@ -46,7 +47,7 @@ void BpeMerges::FindJoins(absl::Span<const TokenId> initial,
   absl::c_sort(products, [](const Product& a, const Product& b) { return a.length < b.length; });
   joins_.clear();
   for (const Product& product : products) {
-    // Skips pairs that never occur in a word.
+    // Skips merges whose left or right token never occurs in a word.
     if (firsts[product.left].empty() || firsts[product.right].empty()) continue;
     add(firsts[product.left], &firsts[product.merged]);
     add(lasts[product.right], &lasts[product.merged]);
@@ -111,9 +112,9 @@ void BpeMerges::ApplyLong(absl::Span<const TokenId> word, Scratch* scratch,
   for (int32_t i = 0; i < size; ++i) {
     symbols.push_back({word[i], i - 1, i + 1 < size ? i + 1 : -1});
   }
-  // The heap gives the lowest rank first, then the leftmost position. An entry becomes stale when
-  // one of its symbols is merged. The symbol's text is then longer, so the pair at this position no
-  // longer gives the same token.
+  // The heap gives the lowest rank first, and the leftmost position among equal ranks. An entry
+  // becomes stale when one of its two symbols is merged. The merged symbol has a longer text, so
+  // the pair at this position no longer gives the same token.
   const auto after = std::greater<>();
   const auto entry_of = [&](int32_t left) -> std::pair<uint64_t, TokenId> {
     const int32_t right = symbols[left].next;

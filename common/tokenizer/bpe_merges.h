@@ -13,12 +13,12 @@
 
 namespace baton {
 
-// The merges of a byte-pair encoding (Sennrich et al., ACL 2016) on token ids: pairs of neighbours
-// and the tokens that they become, in order of rank. Works without text, so byte-level and
-// character-level vocabularies share it. Constant once built; any thread.
+// The merges of a byte-pair encoding (Sennrich et al., ACL 2016): pairs of neighbouring tokens and
+// the tokens that they become, in order of rank. Works on token ids without their text, so
+// byte-level and character-level vocabularies share it. Constant once built; any thread.
 class BpeMerges {
  public:
-  // Gives the pair (left, right) the next rank, replacing its previous one.
+  // Gives the pair (left, right) the next rank. This replaces the rank that the pair had before.
   void Add(TokenId left, TokenId right, TokenId merged);
   void Reserve(size_t merges) { merges_.reserve(merges); }
 
@@ -32,16 +32,16 @@ class BpeMerges {
     std::vector<std::pair<uint64_t, TokenId>> heap;
   };
 
-  // Finds out which symbols can end up next to each other in one token. Call it after all merges
-  // have been added. `initial` holds all ids that a word can have before merging. The `length` of a
-  // merged token must be greater than that of both its sides.
+  // Computes which pairs CanJoin accepts. Must be called after all merges have been added.
+  // `initial` holds all ids that a word can have before merging. `length` must return more for a
+  // merged token than for each of the two tokens that it was merged from.
   void FindJoins(absl::Span<const TokenId> initial, absl::FunctionRef<size_t(TokenId)> length);
-  // Returns true if a merge can ever reach across the border between these two neighbours of a word
-  // before merging. If not, the two sides can be merged separately.
+  // Returns true if some merge may cross the border between `left` and `right`, two neighbours in a
+  // word before merging. If false, the text on each side can be merged separately.
   bool CanJoin(TokenId left, TokenId right) const { return joins_.contains(PairKey(left, right)); }
 
-  // Merges the pair with the lowest rank, and of equal ones the leftmost, until no pair in `word`
-  // has a rank. Appends the result to `out`. O(n log n) for a word of n symbols.
+  // Merges the pair with the lowest rank, the leftmost one among equal ranks, until no pair in
+  // `word` has a rank. Appends the result to `out`. O(n log n) for a word of n symbols.
   void Apply(absl::Span<const TokenId> word, Scratch* scratch, std::vector<TokenId>* out) const;
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Returns a model over a few letters with random merges, including some that no word leads to.
+// Returns a model over a few letters with random merges. Some merges can't occur in any word.
 json RandomModel(TestLcg* rng) {
   json vocab = {{"?", 0}, {"a", 1}, {"b", 2}, {"c", 3}, {" ", 4}, {"<0xC3>", 5}, {"<0xA9>", 6}};
   std::vector<std::string> tokens;
@@ -31,7 +31,8 @@ json RandomModel(TestLcg* rng) {
           {"byte_fallback", true}, {"unk_token", "?"}, {"fuse_unk", rng->Below(2) == 0}};
 }
 
-// Merges by definition: repeatedly the pair with the lowest rank, and of equal ones the leftmost.
+// Merges by definition: repeatedly merges the pair with the lowest rank, the leftmost one among
+// equal ranks.
 std::vector<TokenId> MergedSlowly(const json& model, const std::vector<std::string>& symbols) {
   std::map<std::pair<std::string, std::string>, size_t> ranks;
   for (size_t i = 0; i < model["merges"].size(); ++i)
@@ -73,7 +74,8 @@ TEST(BpeTest, LongAndShortWordsMergeAsTheDefinitionSays) {
         if (kind == 0) {
           text += "\u00e9";
           symbols.insert(symbols.end(), {"<0xC3>", "<0xA9>"});
-          // An unknown token comes after bytes, as the goldens show.
+          // An unknown token that is waiting is added after the bytes of the next character, as the
+          // goldens show.
           if (unknown_before) std::rotate(symbols.end() - 3, symbols.end() - 2, symbols.end());
           continue;
         }

@@ -12,11 +12,11 @@ namespace baton {
 // 68 bytes have the characters from U+0100 on, in order.
 char32_t ByteToChar(unsigned char byte);
 
-// Returns the bytes that `text` spells in this alphabet, or nothing if a character is not in the
-// alphabet. `text` must be well-formed UTF-8.
+// Returns the bytes that `text` spells in the alphabet of byte-level BPE. Returns nullopt if a
+// character is not in the alphabet. `text` must be well-formed UTF-8.
 std::optional<std::string> BytesOfText(absl::string_view text);
 
-// Spells `bytes` in this alphabet.
+// Returns `bytes` written in the alphabet of byte-level BPE.
 std::string TextOfBytes(absl::string_view bytes);
 
 }  // namespace baton

@@ -15,8 +15,8 @@ struct Range {
   char32_t first, last;
 };
 
-// Characters that became punctuation after Unicode 8, up to Unicode 15, the version of utf8proc
-// 2.8.
+// Characters that became punctuation after Unicode 8, up to Unicode 15. utf8proc 2.8 knows Unicode
+// 15.
 constexpr Range kNewerPunctuation[] = {
     {0x61D, 0x61D},     {0x9FD, 0x9FD},     {0xA76, 0xA76},     {0xC77, 0xC77},
     {0xC84, 0xC84},     {0x1B7D, 0x1B7E},   {0x2E43, 0x2E4F},   {0x2E52, 0x2E5D},
@@ -42,7 +42,7 @@ utf8proc_category_t Category(char32_t code) {
 
 bool IsWordChar(char32_t code) {
   if (code == 0x200C || code == 0x200D) return true;
-  // Symbols that count as letters (Other_Alphabetic outside of L and M).
+  // Symbols that count as letters: they have Other_Alphabetic, but are in neither category L nor M.
   if ((code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
       (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189)) {
     return true;
@@ -67,8 +67,8 @@ bool IsWordChar(char32_t code) {
 
 bool IsNumeric(char32_t code) {
   if (code < 0x80) return absl::ascii_isdigit(static_cast<unsigned char>(code));
-  // Numeric characters of Unicode 17. The standard library of the reference knows them, but its
-  // patterns do not.
+  // Numeric characters of Unicode 17. Rust's standard library, which Hugging Face tokenizers uses
+  // here, knows them. Its regular expressions do not.
   if ((code >= 0x11DE0 && code <= 0x11DE9) || (code >= 0x16FF4 && code <= 0x16FF6)) return true;
   switch (Category(OlderCharacter(code))) {
     case UTF8PROC_CATEGORY_ND:
@@ -82,7 +82,7 @@ bool IsNumeric(char32_t code) {
 
 bool IsPunctuation(char32_t code) {
   if (code < 0x80) return absl::ascii_ispunct(static_cast<unsigned char>(code));
-  // These two were punctuation in Unicode 8.
+  // U+166D and U+111C9 were punctuation in Unicode 8, but are not in later versions.
   if (code == 0x166D || code == 0x111C9) return true;
   switch (Category(code)) {
     case UTF8PROC_CATEGORY_PC:

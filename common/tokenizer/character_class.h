@@ -2,10 +2,11 @@
 
 namespace baton {
 
-// Character classes that the reference defines in code instead of in a pattern. Each follows the
-// Unicode version that the reference uses for it.
+// Character classes that Hugging Face tokenizers defines in code instead of in a pattern. Each
+// class follows the Unicode version that this library uses for it.
 
-// Returns true for \w of the reference's Rust engine: Alphabetic, M, Nd, Pc, Join_Control.
+// Returns true for \w of the regex engine that Hugging Face tokenizers uses: Alphabetic, M, Nd, Pc,
+// Join_Control.
 bool IsWordChar(char32_t code);
 // Returns true for general category N.
 bool IsNumeric(char32_t code);

@@ -1,4 +1,4 @@
-// Runs every character through all steps that use Unicode tables instead of a pattern.
+// Tests every step that uses Unicode tables instead of a pattern, with every character.
 
 #include <functional>
 #include <map>
@@ -18,8 +18,8 @@
 namespace baton {
 namespace {
 
-// A step to test: builds texts from the character `c` and calls `result` for each text that the
-// step makes of them.
+// A step to test: puts the character `c` into one or more texts, runs the step on them, and calls
+// `result` for each text that the step returns.
 using Step = std::function<void(const std::string& c, std::function<void(absl::string_view)>)>;
 
 Step NormalizerStep(const std::string& json) {

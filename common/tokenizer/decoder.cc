@@ -18,8 +18,8 @@ constexpr int kMaxDepth = 8;
 constexpr size_t kMaxSteps = 32;
 // Max bytes that Replace may put in place of a match.
 constexpr size_t kMaxReplacementBytes = 512;
-// Max growth by all steps together. Steps that each stay within the byte limit above still
-// multiply.
+// Max factor by which all Replace steps together may lengthen a text. Each step alone is limited by
+// kMaxReplacementBytes, but the factors of several steps multiply.
 constexpr double kMaxGrowth = 512;
 
 }  // namespace
@@ -138,8 +138,8 @@ std::string Decoder::BehindFallback(absl::string_view token, bool first) const {
 
 std::string Decoder::BytesOf(std::string token) const {
   if (!byte_level_) return token;
-  // A token with a character outside of the alphabet stands for itself. The reference reads added
-  // tokens in this way too.
+  // A token with a character outside of the byte alphabet keeps its text. Hugging Face tokenizers
+  // also treats added tokens in this way.
   std::optional<std::string> bytes = BytesOfText(token);
   return bytes ? *std::move(bytes) : token;
 }
@@ -170,7 +170,7 @@ bool Decoder::FirstDiffers(const std::vector<Step>& steps) {
 
 std::optional<unsigned char> Decoder::ByteOf(absl::string_view token) {
   if (token.size() != 6 || !absl::StartsWith(token, "<0x") || token[5] != '>') return std::nullopt;
-  // Like the reference, accepts a + in place of the first digit, as in <0x+5>.
+  // Accepts a + in place of the first digit, as in <0x+5>, because Hugging Face tokenizers does.
   const auto digit = [](char c) {
     return absl::ascii_isdigit(c) ? c - '0' : absl::ascii_tolower(c) - 'a' + 10;
   };

@@ -26,10 +26,11 @@ class Decoder {
   struct Step {
     enum class Kind { kReplace, kStrip, kMetaspace };
     Kind kind;
-    std::string from;  // kReplace: text to replace; otherwise the step's only character
+    std::string from;  // kReplace: text to replace; otherwise the character to strip or replace
     std::string with;
-    size_t start = 0, stop = 0;   // kStrip: max characters to remove at each end
-    bool drops_in_first = false;  // kMetaspace: drops marks of the first token
+    size_t start = 0, stop = 0;  // kStrip: max characters to remove at each end
+    // kMetaspace: removes marks from the first token, instead of making them spaces
+    bool drops_in_first = false;
   };
 
   static absl::StatusOr<Decoder> FromJson(const JsonNode& node);
@@ -40,20 +41,23 @@ class Decoder {
   // Max factor by which decoding can lengthen a token's text, from 1 to 512.
   double growth() const { return growth_; }
 
-  // These two run a token through the steps before or after ByteFallback and return its text.
-  // `first` is true for the first token that reaches these steps.
+  // BeforeFallback runs a token through the steps before ByteFallback, and BehindFallback through
+  // the steps after it. Both return the text that the steps make. `first` is true for the first
+  // token that reaches these steps.
   std::string BeforeFallback(absl::string_view token, bool first) const;
   std::string BehindFallback(absl::string_view token, bool first) const;
-  // Returns the bytes that `token` adds to the joined text. It must have passed BeforeFallback and
+  // Returns the bytes that `token` adds to the joined text. `token` must be a result of
   // BehindFallback.
   std::string BytesOf(std::string token) const;
-  // True if the steps before (or after) ByteFallback treat the first token differently.
+  // first_differs_before returns true if the steps before ByteFallback treat the first token
+  // differently. first_differs_behind does so for the steps after ByteFallback.
   bool first_differs_before() const { return FirstDiffers(each_); }
   bool first_differs_behind() const { return FirstDiffers(each_behind_); }
 
-  // Returns the byte of a token that ByteFallback reads as a byte, or nothing for other tokens.
+  // Returns the byte if ByteFallback reads the token as a byte, otherwise nullopt.
   static std::optional<unsigned char> ByteOf(absl::string_view token);
-  // Removes up to `most` copies of `mark` from the beginning or the end of `text`.
+  // StripStart removes up to `max` copies of `mark` from the beginning of `text`, and StripStop
+  // from its end.
   static absl::string_view StripStart(absl::string_view text, absl::string_view mark, size_t max);
   static absl::string_view StripStop(absl::string_view text, absl::string_view mark, size_t max);
 

@@ -111,7 +111,7 @@ std::string JsonNode::Describe(const simdjson::dom::element& element) {
       std::string_view value;
       if (element.get(value) != simdjson::SUCCESS) return "a string";
       size_t shown = std::min<size_t>(value.size(), 60);
-      // Never cuts a character in two.
+      // Moves back to the beginning of a character, so that no character is cut in two.
       while (shown < value.size() && (value[shown] & 0xC0) == 0x80) --shown;
       return absl::StrCat("\"", absl::Utf8SafeCEscape(Absl(value.substr(0, shown))),
                           shown < value.size() ? "\"..." : "\"");

@@ -14,9 +14,9 @@
 
 namespace baton {
 
-// One place in a JSON file. Anything unexpected gives InvalidArgument with the file, the path of
-// the place ("$.model.vocab"), the value found and the value expected. A node and all views taken
-// from it are valid as long as their JsonFile.
+// One value in a JSON file, with its path. Anything unexpected gives InvalidArgument with the file,
+// the path of the value ("$.model.vocab"), the value found and the value expected. A node and all
+// views taken from it are valid as long as their JsonFile.
 class JsonNode {
  public:
   JsonNode(absl::string_view file, std::string path, simdjson::dom::element element)
@@ -27,17 +27,17 @@ class JsonNode {
 
   // Returns the member `key` of this object.
   absl::StatusOr<JsonNode> Get(absl::string_view key) const;
-  // Returns the member `key`, or nothing if it is missing or null. Returns InvalidArgument if this
+  // Returns the member `key`, or nullopt if it is missing or null. Returns InvalidArgument if this
   // is not an object.
   absl::StatusOr<std::optional<JsonNode>> Find(absl::string_view key) const;
 
   absl::StatusOr<absl::string_view> String() const;
-  // Returns a string of exactly one character.
+  // Returns the text of this value, which must be a string of exactly one character.
   absl::StatusOr<absl::string_view> Char() const;
   absl::StatusOr<bool> Bool() const;
   absl::StatusOr<int64_t> Int(int64_t lowest, int64_t highest) const;
-  // Returns the elements of this array. Only for short arrays, since each element stores its own
-  // path.
+  // Returns the elements of this array. Meant only for short arrays, because each element stores
+  // its own path.
   absl::StatusOr<std::vector<JsonNode>> Array() const;
 
   // Returns the member `key`, or `otherwise` if it is missing or null.
@@ -47,7 +47,8 @@ class JsonNode {
 
   // Returns an error "FILE: PATH: MESSAGE".
   absl::Status Error(absl::string_view message) const;
-  // Like Error, for a place below this one: the path is PATH + suffix.
+  // Returns an error "FILE: PATH: MESSAGE" for a value inside this one: PATH is the path of this
+  // value plus `suffix`.
   absl::Status ErrorAt(absl::string_view suffix, absl::string_view message) const;
   // Returns an error "FILE: PATH is FOUND; supported: SUPPORTED".
   absl::Status Unsupported(absl::string_view supported) const;
@@ -67,8 +68,9 @@ class JsonNode {
 // A whole JSON text in memory.
 class JsonFile {
  public:
-  // Returns InvalidArgument if `text` is not valid JSON. Examples are text that is empty,
-  // truncated, nested too deeply or not UTF-8, and a byte order mark. `name` is used in messages.
+  // Parses `text`. Returns InvalidArgument if it is not valid JSON, for example if it is empty,
+  // truncated, nested too deeply or not UTF-8, or begins with a byte order mark. `name` is used in
+  // messages.
   static absl::StatusOr<std::unique_ptr<const JsonFile>> Parse(absl::string_view text,
                                                                absl::string_view name);
 

@@ -18,7 +18,8 @@ constexpr Range kRanges[] = {
 #include "common/tokenizer/newer_characters.inc"
 };
 
-// True for runs of 256 characters that contain a newer one. Most text needs only this look-up.
+// Has an entry for each 256 characters: true if one of them is newer than Unicode 14. Most text
+// needs only this look-up.
 constexpr std::array<bool, 0x1100> MakePages() {
   std::array<bool, 0x1100> pages{};
   for (const Range& range : kRanges) {
@@ -28,7 +29,7 @@ constexpr std::array<bool, 0x1100> MakePages() {
 }
 constexpr std::array<bool, 0x1100> kPages = MakePages();
 
-// Returns the replacement of a newer character, or 0 for other characters.
+// Returns the character that replaces a character newer than Unicode 14, or 0 for other characters.
 uint32_t StandIn(uint32_t code) {
   if (!kPages[code >> 8]) return 0;
   const auto after =

@@ -13,18 +13,19 @@
 
 namespace baton {
 
-// The "normalizer" of a tokenizer.json: nothing, NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, or
-// a Sequence of these. Constant once built; any thread.
+// The "normalizer" of a tokenizer.json: none, NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, or a
+// Sequence of these. Constant once built; any thread.
 class Normalizer {
  public:
-  // `node` is empty if the file has no normalizer.
+  // Reads the normalizer. `node` must be nullopt if the file has none.
   static absl::StatusOr<Normalizer> FromJson(const std::optional<JsonNode>& node);
 
   // Returns a view of `text` itself or of `*buffer`. Returns InvalidArgument if the pattern of a
   // Replace exceeds its limits (see SplitRegex).
   absl::StatusOr<absl::string_view> Normalize(absl::string_view text, std::string* buffer) const;
 
-  // True if normalising maps the n-th character of any text to the n-th character of the result.
+  // Returns true if normalising maps the n-th character of any text to the n-th character of the
+  // result.
   bool keeps_characters_apart() const;
 
  private:

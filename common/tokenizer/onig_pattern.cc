@@ -13,12 +13,13 @@
 namespace baton {
 namespace {
 
-// Limit for a pattern. Published patterns have a few hundred bytes.
+// Max size of a pattern. Published patterns have a few hundred bytes.
 constexpr size_t kMaxPatternBytes = 16 << 10;
 constexpr int kMaxDepth = 50;
-constexpr int kMaxRepeat = 65535;  // limit of PCRE2
+constexpr int kMaxRepeat = 65535;  // max repeat count that PCRE2 accepts
 
-// White_Space and its complement, written as the inside of a character class.
+// The characters of White_Space and all other characters, written as the inside of a character
+// class.
 constexpr absl::string_view kSpace =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr absl::string_view kNoSpace =
@@ -36,8 +37,8 @@ constexpr absl::string_view kScripts[] = {
     "Kannada", "Katakana", "Khmer",    "Lao",      "Latin",    "Malayalam",  "Mongolian",
     "Myanmar", "Oriya",    "Sinhala",  "Tamil",    "Telugu",   "Thai",       "Tibetan"};
 
-// Pairs of letters that together equal one character in another case, such as ss and U+00DF.
-// Oniguruma folds such a pair into one character, and PCRE2 does not.
+// Pairs of letters that together equal one character if case is ignored, such as ss and U+00DF.
+// Oniguruma treats such a pair as this character, and PCRE2 does not.
 constexpr absl::string_view kFoldingPairs[] = {"ff", "fi", "fl", "ss", "st"};
 
 class Translator {
@@ -72,7 +73,7 @@ class Translator {
   std::string Alternatives(bool caseless, int depth) {
     if (depth > kMaxDepth) return Fail("groups nested too deeply");
     std::string out;
-    char last_letter = 0;  // previous letter of a run of caseless letters
+    char last_letter = 0;  // previous character if it was one caseless letter; otherwise 0
     while (!done() && in_[at_] != ')') {
       if (Eat("|")) {
         out += '|';
@@ -141,10 +142,12 @@ class Translator {
     return absl::StrCat(open, inside, ")");
   }
 
-  // Reads the quantifiers that follow `atom`, and returns `atom` with them. In Oniguruma, a second
-  // quantifier repeats what the first one has already repeated. PCRE2 needs a group for this.
+  // Reads the quantifiers that follow `atom`, and returns `atom` with these quantifiers. In
+  // Oniguruma, a second quantifier repeats the atom with its first quantifier. PCRE2 needs a group
+  // for this.
   std::string Quantified(std::string atom) {
-    // Groups before and quantifiers after `atom`. Joined only once, to avoid quadratic time.
+    // `open` holds the groups before `atom`, and `close` the quantifiers after it. They are joined
+    // only once, to avoid quadratic time.
     std::string open, close;
     for (bool first = true; !done(); first = false) {
       std::string quantifier;
@@ -178,8 +181,8 @@ class Translator {
     return absl::StrCat(open, atom, close);
   }
 
-  // Reads {n}, {n,}, {,m} or {n,m} and returns it in PCRE2's spelling. Returns "" and reads nothing
-  // if the { is a literal.
+  // Reads a counted quantifier, {n}, {n,}, {,m} or {n,m}, and returns it as PCRE2 writes it.
+  // Returns "" and reads nothing if the { is a literal.
   std::string Counts() {
     const size_t begin = at_++;
     const std::optional<int> low = Number();
@@ -222,7 +225,7 @@ class Translator {
     return absl::StrFormat("\\x{%x}", static_cast<uint32_t>(code));
   }
 
-  // Reads an escape such as \t and returns the code of its character. Returns nothing and reads
+  // Reads an escape such as \t and returns the code of its character. Returns nullopt and reads
   // nothing if the escape stands for a set of characters.
   std::optional<char32_t> EscapedChar() {
     if (at_ + 1 >= in_.size()) {
@@ -287,7 +290,8 @@ class Translator {
     return code;
   }
 
-  // Rewrites a `\` and what follows it, inside or outside of a class.
+  // Reads an escape, a `\` and the characters that belong to it, and returns it for PCRE2. The
+  // escape may stand inside or outside of a class.
   std::string Escape(bool caseless, bool in_class) {
     if (const std::optional<char32_t> code = EscapedChar()) return Literal(*code, caseless);
     const char kind = in_[at_ + 1];
@@ -345,7 +349,7 @@ class Translator {
                      "} is not supported; supported: general categories and common scripts"));
   }
 
-  // Rewrites a class after its "[", item by item.
+  // Reads a character class after its "[", and returns it for PCRE2.
   std::string Class(bool caseless) {
     std::string out = Eat("^") ? "[^" : "[";
     bool empty = true;

@@ -7,12 +7,13 @@
 
 namespace baton {
 
-// Rewrites a regular expression of a tokenizer.json for PCRE2 (UTF and MULTILINE, newline LF). It
-// then matches exactly what Oniguruma with Ruby syntax matches, the engine that these patterns are
-// written for. The two differ in \s (PCRE2's includes U+180E), \w, \v, \h, {,n}, {n,m}+ and more.
-// Supports alternation, groups, look-around, quantifiers, classes, \p{general category or script},
-// and (?i:...) over ASCII. Returns InvalidArgument with the place for everything else, and for more
-// than 16 KiB, so a pattern never gets another meaning. Time is linear.
+// Rewrites a regular expression of a tokenizer.json for PCRE2 (UTF and MULTILINE, newline LF). Such
+// patterns are written for the engine Oniguruma with Ruby syntax. The result matches exactly what
+// Oniguruma matches. The two engines differ in \s (PCRE2's includes U+180E), \w, \v, \h, {,n},
+// {n,m}+ and more. Supports alternation, groups, look-around, quantifiers, classes, \p{general
+// category or script}, and (?i:...) over ASCII. Returns InvalidArgument with the place for
+// everything else, and for more than 16 KiB, so a pattern never gets another meaning. Time is
+// linear.
 absl::StatusOr<std::string> PatternFromOniguruma(absl::string_view pattern);
 
 // Returns a pattern that matches exactly `text`.

@@ -7,9 +7,10 @@ namespace baton {
 namespace {
 
 constexpr int kMaxDepth = 8;
-constexpr size_t kMaxAdded = 64;  // max added tokens in all
+constexpr size_t kMaxAdded = 64;  // max number of tokens that a template adds to a text
 
-// Looks up the special token that `use` ({"id": NAME, ...}) names in `tokens`, and appends its ids.
+// Appends the ids of a special token to `out`. `use` is {"id": NAME, ...}, and `tokens` has an
+// entry for each NAME.
 absl::Status ReadSpecial(const JsonNode& use, const JsonNode& tokens, const Vocabulary& vocabulary,
                          std::vector<TokenId>* out) {
   ASSIGN_OR_RETURN(const auto name_node, use.Get("id"));

@@ -10,11 +10,12 @@
 
 namespace baton {
 
-// The "post_processor" of a tokenizer.json, limited to the ids of a single text: the tokens before
-// and after it (BOS, EOS). Supports nothing, `TemplateProcessing`, `ByteLevel` (which only moves
-// offsets), and a `Sequence` of these.
+// The tokens that the "post_processor" of a tokenizer.json puts before and after a single text,
+// such as BOS and EOS. Supports no post-processor, `TemplateProcessing`, `ByteLevel` (which only
+// changes offsets), and a `Sequence` of these.
 struct PostProcessor {
-  // `node` is empty if the file has no post-processor. Every id must be a token of `vocabulary`.
+  // Reads the post-processor. `node` must be nullopt if the file has none. Every id must be a token
+  // of `vocabulary`.
   static absl::StatusOr<PostProcessor> FromJson(const std::optional<JsonNode>& node,
                                                 const Vocabulary& vocabulary);
 

@@ -124,7 +124,7 @@ absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadMetaspace(const JsonNode& n
       return scheme_node->Unsupported("\"always\", \"first\", \"never\"");
     }
   }
-  // Older files have this flag instead of the scheme.
+  // Older files have add_prefix_space instead of prepend_scheme.
   ASSIGN_OR_RETURN(const auto add_prefix_space, node.BoolOr("add_prefix_space", true));
   if (!add_prefix_space) {
     if (scheme_node && step.prepend != Metaspace::Prepend::kNever) {
@@ -169,7 +169,7 @@ absl::Status PreTokenizer::Run(size_t index, absl::string_view text, bool at_sta
   return RunMetaspace(index, text, at_start, word);
 }
 
-// Cuts `text` and passes the pieces to step `next`.
+// Cuts `text` into pieces and runs step number `next` on each piece.
 absl::Status PreTokenizer::RunPieces(size_t next, const TextPattern& pattern, bool invert,
                                      SplitBehavior behavior, absl::string_view text, bool at_start,
                                      Word word) const {

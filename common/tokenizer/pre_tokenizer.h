@@ -18,27 +18,28 @@ namespace baton {
 // Spelling of the words that a PreTokenizer returns.
 enum class WordSpelling {
   kText,          // the text itself
-  kByteAlphabet,  // one character of byte_alphabet.h per byte
-  kBytes,         // the text's bytes, for a consumer that spells them as in kByteAlphabet
+  kByteAlphabet,  // one character of byte_alphabet.h for each byte of the text
+  kBytes,         // the text's bytes; the receiver must treat them like kByteAlphabet
 };
 
-// The "pre_tokenizer" of a tokenizer.json: cuts text into the words that BPE works on. Steps run
-// one after the other, each on the pieces of the one before: Split, Digits, Punctuation,
-// WhitespaceSplit, Metaspace, ByteLevel, or a Sequence of these. After ByteLevel only steps that
-// cut may follow. Constant once built; any thread.
+// The "pre_tokenizer" of a tokenizer.json: cuts text into the words that BPE works on. Supports the
+// steps Split, Digits, Punctuation, WhitespaceSplit, Metaspace, ByteLevel, and a Sequence of these.
+// Each step works on the pieces that the previous step returns. Steps after ByteLevel may only cut.
+// Constant once built; any thread.
 class PreTokenizer {
  public:
-  // `node` is empty if the file has no pre-tokeniser: the whole text is then one word.
+  // Reads the pre-tokeniser. `node` must be nullopt if the file has none: the whole text is then
+  // one word.
   static absl::StatusOr<PreTokenizer> FromJson(const std::optional<JsonNode>& node);
 
   // Calls `word` for each word of `text` (well-formed UTF-8), in order. `at_start` is true if
-  // `text` is the beginning of the input to encode. A view is valid only during its call. Returns
-  // InvalidArgument if a pattern exceeds its limits (see SplitRegex).
+  // `text` is the beginning of the input to encode. The view that `word` gets is valid only during
+  // the call. Returns InvalidArgument if a pattern exceeds its limits (see SplitRegex).
   absl::Status Split(absl::string_view text, bool at_start,
                      absl::FunctionRef<void(absl::string_view word)> word) const;
 
   WordSpelling spelling() const;
-  // True if `at_start` makes a difference.
+  // Returns true if the result of Split depends on `at_start`.
   bool asks_for_start() const;
 
  private:

@@ -14,7 +14,8 @@ constexpr std::pair<absl::string_view, SplitBehavior> kNames[] = {
     {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
     {"MergedWithNext", SplitBehavior::kMergedWithNext}};
 
-// Returns true if a part joins the piece of the parts before it.
+// A text is cut into parts, each either matched or not. Returns true if a part belongs to the same
+// piece as the part before it.
 bool Joins(SplitBehavior behavior, bool matched, bool previous_matched) {
   switch (behavior) {
     case SplitBehavior::kContiguous:

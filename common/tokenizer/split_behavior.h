@@ -11,22 +11,23 @@
 
 namespace baton {
 
-// Treatment of the matches of a pattern that cuts text.
+// Says what happens to the matches of a pattern that cuts text into pieces. In the examples, the
+// pattern "-" cuts "a--b".
 enum class SplitBehavior {
-  kIsolated,            // each match is a piece: "a--b" cut at "-" gives a - - b
-  kRemoved,             // "a--b" gives a b
-  kContiguous,          // "a--b" gives a -- b
-  kMergedWithPrevious,  // "a--b" gives a- - b
-  kMergedWithNext,      // "a--b" gives a - -b
+  kIsolated,            // gives a - - b: each match is a piece
+  kRemoved,             // gives a b
+  kContiguous,          // gives a -- b
+  kMergedWithPrevious,  // gives a- - b
+  kMergedWithNext,      // gives a - -b
 };
 
-// Reads the member "behavior" of `node`. Returns `otherwise` if it is missing.
+// Reads the member "behavior" of `node`. Returns `otherwise` if the member is missing.
 absl::StatusOr<SplitBehavior> ReadSplitBehavior(const JsonNode& node,
                                                 std::optional<SplitBehavior> otherwise);
 
 // Cuts `text` and calls `piece` for each resulting piece, in order; no piece is empty. With
-// `invert`, the text between matches counts as the matches. Returns the errors of
-// TextPattern::Find.
+// `invert`, the text between matches is treated as matches, and the matches as other text. Returns
+// the errors of TextPattern::Find.
 absl::Status SplitText(const TextPattern& pattern, bool invert, SplitBehavior behavior,
                        absl::string_view text, absl::FunctionRef<void(absl::string_view)> piece);
 

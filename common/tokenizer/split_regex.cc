@@ -25,12 +25,13 @@ template <typename T>
 using Owned = std::unique_ptr<T, Free>;
 
 constexpr size_t kMaxTextBytes = size_t{1} << 30;
-// Max steps of a match. Published patterns stay below it even over a run of a hundred million
-// characters. A pattern that backtracks without bounds fails within about a second.
+// Max steps of the regex engine for one match. Published patterns stay below it even over a run of
+// a hundred million characters. A pattern that backtracks without bounds fails within about a
+// second.
 constexpr uint32_t kMatchLimit = 200'000'000;
 constexpr size_t kFirstStackBytes = 64 << 10, kMaxStackBytes = 64 << 20;
 
-// Max bytes of a pattern that a message shows.
+// Max bytes of a pattern that an error message shows.
 constexpr size_t kShownBytes = 60;
 
 std::string Message(int error) {
@@ -42,9 +43,9 @@ std::string Message(int error) {
 }  // namespace
 
 struct SplitRegex::Code {
-  // True if the pattern uses character properties. Only then are newer characters replaced by older
-  // ones. Other patterns must see the text itself, because one of their ranges may include a newer
-  // character.
+  // True if the pattern uses character properties (\p). Only then are characters of new Unicode
+  // versions replaced by older ones. Other patterns must see the text itself, because one of their
+  // ranges may include a new character.
   bool asks_for_properties = false;
   Owned<pcre2_code> code;
   Owned<pcre2_match_context> limits;
@@ -94,25 +95,27 @@ absl::Status SplitRegex::Split(absl::string_view text,
     return absl::InvalidArgumentError(
         absl::StrCat("a text of ", text.size(), " bytes; supported: at most ", kMaxTextBytes));
   }
-  std::string stand_in;  // same length as `text`, character by character
+  // `text` with newer characters replaced; each has the same length as its replacement
+  std::string stand_in;
   const bool replaced = code_->asks_for_properties && ReplaceNewerCharacters(text, &stand_in);
   const absl::string_view subject = replaced ? stand_in : text;
 
-  // One per thread: texts are often so short that allocating it for each would take half the time.
+  // Allocated once per thread. Texts are often so short that allocating match data for each text
+  // would take half the time.
   static thread_local const Owned<pcre2_match_data> match(pcre2_match_data_create(1, nullptr));
   pcre2_match_context* context = code_->limits.get();
   Owned<pcre2_jit_stack> stack;
   Owned<pcre2_match_context> deep;
   size_t at = 0;                // index where the search goes on
-  size_t handed = 0;            // text before this index has been handed out
+  size_t handed = 0;            // `piece` has been called for the text before this index
   bool matched_before = false;  // true if a match ends at `handed`
   while (at <= text.size()) {
     // The text is known to be well-formed. Checking it again at each match would be quadratic.
     int found = pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(subject.data()),
                             subject.size(), at, PCRE2_NO_UTF_CHECK, match.get(), context);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT && stack == nullptr) {
-      // PCRE2 takes 32 KiB of the machine's stack. The rare match that needs more gets its own
-      // stack.
+      // PCRE2 uses 32 KiB of the thread's stack. The rare match that needs more gets a stack of its
+      // own.
       stack.reset(pcre2_jit_stack_create(kFirstStackBytes, kMaxStackBytes, nullptr));
       deep.reset(pcre2_match_context_copy(context));
       pcre2_jit_stack_assign(deep.get(), nullptr, stack.get());
@@ -128,7 +131,7 @@ absl::Status SplitRegex::Split(absl::string_view text,
     const size_t begin = ends[0], end = ends[1];
     BATON_CHECK(begin >= handed && end >= begin && end <= text.size()) << begin << ' ' << end;
     if (begin == end) {
-      // An empty match right after the last match does not count.
+      // An empty match that begins where the previous match ends does not count.
       if (begin > handed || !matched_before) {
         if (begin > handed) piece(text.substr(handed, begin - handed), false);
         piece(text.substr(begin, 0), true);

@@ -10,8 +10,8 @@
 
 namespace baton {
 
-// A pattern that cuts text into words. Compiled by PCRE2, to machine code if possible. Constant
-// once built; any thread.
+// A regular expression that cuts text into words. Compiled by PCRE2, to machine code if possible.
+// Constant once built; any thread.
 class SplitRegex {
  public:
   // Compiles a pattern in Oniguruma's syntax. Returns InvalidArgument if it is malformed or
@@ -24,10 +24,10 @@ class SplitRegex {
   SplitRegex& operator=(SplitRegex&&);
   ~SplitRegex();
 
-  // Calls `piece` for each match and for each part between matches, in order; together they are
-  // `text`. A match may be empty, but not right after another match. `text` must be well-formed
-  // UTF-8 of at most 1 GiB. Returns InvalidArgument if matching exceeds its limit of steps or
-  // memory. Pieces before this place have been handed out by then.
+  // Calls `piece` for each match and for each part between matches, in order. All these parts
+  // together are `text`. A match may be empty, but not right after another match. `text` must be
+  // well-formed UTF-8 of at most 1 GiB. Returns InvalidArgument if matching exceeds its limit of
+  // steps or memory. `piece` has then been called for the parts before this place.
   absl::Status Split(absl::string_view text,
                      absl::FunctionRef<void(absl::string_view text, bool matched)> piece) const;
 

@@ -72,7 +72,7 @@ TEST(SplitRegexTest, CharactersNewerThanTheEngineCountAsTheirCategory) {
   EXPECT_TRUE(Matches(digit, 0x10D40));   // Garay, Unicode 16
   EXPECT_TRUE(Matches(letter, 0x13460));  // Egyptian, Unicode 16
   EXPECT_FALSE(Matches(han, 0x13460));
-  EXPECT_FALSE(Matches(letter, 0x11DE0));  // unknown: Unicode 17
+  EXPECT_FALSE(Matches(letter, 0x11DE0));  // a character of Unicode 17, which neither engine knows
 }
 
 TEST(SplitRegexTest, CharactersNewerThanTheEngineLieInTheRangesThatSpellThem) {
@@ -80,8 +80,9 @@ TEST(SplitRegexTest, CharactersNewerThanTheEngineLieInTheRangesThatSpellThem) {
 }
 
 TEST(SplitRegexTest, QuantifiersMeanWhatTheyDoInRuby) {
-  EXPECT_THAT(Pieces("a{1,2}+b", "aaab"), ElementsAre("+aaab"));  // repeats, and is not possessive
-  EXPECT_THAT(Pieces("a++ab", "aaab"), ElementsAre("-aaab"));     // is possessive
+  // {1,2}+ repeats, and is not possessive
+  EXPECT_THAT(Pieces("a{1,2}+b", "aaab"), ElementsAre("+aaab"));
+  EXPECT_THAT(Pieces("a++ab", "aaab"), ElementsAre("-aaab"));  // ++ is possessive
   EXPECT_THAT(Pieces("a{,2}", "aaa"), ElementsAre("+aa", "+a"));
   EXPECT_THAT(Pieces("a{x", "a{x"), ElementsAre("+a{x"));
   EXPECT_THAT(Pieces("a{2}", "aaa"), ElementsAre("+aa", "-a"));

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// Returns one id per byte of `bytes`, with the numbers of gpt2.tokenizer.json.
+// Returns one id per byte of `bytes`, as in gpt2.tokenizer.json.
 std::vector<TokenId> ByteIds(const Tokenizer& tokenizer, absl::string_view bytes) {
   std::vector<TokenId> ids;
   for (const char c : bytes) {
@@ -56,8 +56,8 @@ TEST(StreamDecoderTest, BytesThatBecomeNoCharacterAreReplacedOnceThatIsCertain) 
   EXPECT_EQ(decoder.Push(ByteIds(*tokenizer, "\xAC")[0]), "\uFFFD");  // the decoder starts anew
 }
 
-// Returns the text that each of `tokens` (spelled as in the file) gives, and then the text that
-// Finish gives.
+// Pushes `tokens` (spelled as in the file). Returns the text that each Push returns, and then the
+// text that Finish returns.
 std::vector<std::string> Pieces(const Tokenizer& tokenizer,
                                 const std::vector<std::string>& tokens) {
   StreamDecoder decoder(&tokenizer, true);
@@ -87,7 +87,7 @@ TEST(StreamDecoderTest, OnlyTheFirstSpaceOfAnAnswerIsStripped) {
   EXPECT_EQ(Pieces(*tokenizer, {"▁the", "▁the"}), (Texts{"the", " the", ""}));
   EXPECT_EQ(Pieces(*tokenizer, {"▁", "▁", "▁the"}), (Texts{"", " ", " the", ""}));
   EXPECT_EQ(Pieces(*tokenizer, {"<s>", "▁the"}), (Texts{"", "the", ""}));
-  // A run of byte tokens counts as one token, so its space is stripped too.
+  // A run of byte tokens counts as one token. So a space in the first run is stripped too.
   EXPECT_EQ(Pieces(*tokenizer, {"<0x20>", "a"}), (Texts{"", "a", ""}));
   EXPECT_EQ(Pieces(*LoadTestTokenizer("gemma"), {"▁the", "▁the"}), (Texts{" the", " the", ""}));
 }
@@ -108,8 +108,8 @@ TEST(StreamDecoderTest, MetaspaceDropsTheMarksOfTheFirstToken) {
   EXPECT_EQ(tokenizer->TokenBytes(tokenizer->TokenToId("▁the").value()), " the");
 }
 
-// Decodes by definition: each decoder step turns the list of tokens into another list, and the last
-// list is joined.
+// Decodes by definition: each decoder step turns the list of tokens into another list. After the
+// last step, the list must be joined.
 std::vector<std::string> DecodedAtOnce(const json& decoder, std::vector<std::string> tokens) {
   const std::string type = decoder["type"];
   std::vector<std::string> out;
@@ -201,7 +201,7 @@ json RandomDecoder(TestLcg* rng) {
   return {{"type", "Sequence"}, {"decoders", steps}};
 }
 
-// Decodes `ids` piece by piece, and checks that each piece consists of whole characters.
+// Decodes `ids` one by one, and checks that each Push returns only whole characters.
 std::string Streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids,
                      bool skip_special) {
   StreamDecoder decoder(&tokenizer, skip_special);
@@ -231,8 +231,8 @@ TEST(StreamDecoderTest, PiecesMakeUpWhatDecodingAllAtOnceGives) {
       std::vector<TokenId> ids(rng.Below(30));
       std::vector<std::string> tokens;
       for (TokenId& id : ids) {
-        // Mostly single bytes and the same few tokens, so that characters are completed or broken
-        // off and marks come next to each other.
+        // Uses mostly single bytes and a few tokens again and again. So characters are completed or
+        // broken off, and marks come next to each other.
         static constexpr TokenId kVocab = 600, kBytes = 259;
         id = static_cast<TokenId>(rng.Below(rng.Below(3) == 0 ? kVocab : kBytes));
         if (rng.Below(4) == 0) id = kBytes + static_cast<TokenId>(rng.Below(8));

@@ -12,23 +12,23 @@
 
 namespace baton {
 
-// Text that a step of a tokenizer.json searches for: a regular expression, a fixed text, or any
-// character of a class. Constant once built; any thread.
+// A pattern that a step of a tokenizer.json searches for: a regular expression, a fixed text, or
+// any character of a class. Constant once built; any thread.
 class TextPattern {
  public:
   using CharClass = bool (*)(char32_t code);
 
-  // `node` is {"Regex": PATTERN} or {"String": TEXT}.
+  // Reads a pattern. `node` is {"Regex": PATTERN} or {"String": TEXT}.
   static absl::StatusOr<TextPattern> FromJson(const JsonNode& node);
-  // `text` must not be empty.
+  // Returns a pattern for a fixed text, which must not be empty.
   static TextPattern OfText(std::string text) { return TextPattern(std::move(text)); }
   static TextPattern OfClass(CharClass contains) { return TextPattern(contains); }
   static TextPattern OfRegex(SplitRegex regex) { return TextPattern(std::move(regex)); }
 
-  // Calls `piece` for each match and for each part between matches, in order; together they are
-  // `text`, which must be well-formed UTF-8. Only a match may be empty. Returns InvalidArgument if
-  // a regular expression exceeds its limits (see SplitRegex). Some pieces have been handed out by
-  // then.
+  // Calls `piece` for each match and for each part between matches, in order. All these parts
+  // together are `text`, which must be well-formed UTF-8. Only a match may be empty. Returns
+  // InvalidArgument if a regular expression exceeds its limits (see SplitRegex). `piece` may
+  // already have been called for some parts then.
   absl::Status Find(absl::string_view text,
                     absl::FunctionRef<void(absl::string_view text, bool matched)> piece) const;
 
@@ -37,7 +37,7 @@ class TextPattern {
   absl::StatusOr<bool> Replace(absl::string_view text, absl::string_view with,
                                std::string* out) const;
 
-  // True if the pattern matches one fixed character and nothing else.
+  // Returns true if the pattern matches one fixed character and nothing else.
   bool matches_one_char() const;
 
  private:

@@ -30,41 +30,41 @@ struct EncodeOptions {
 
 // Converts text to token ids and back, as a Hugging Face tokenizer.json describes. The ids are
 // exactly those of the `tokenizers` library (with `encode_special_tokens` if `parse_special` is
-// false). Supports BPE in all its spellings; README.md has the list. Constant once loaded; any
-// thread.
+// false). Supports the BPE variants that README.md lists. Constant once loaded; any thread.
 class Tokenizer {
  public:
-  // Loads a tokenizer.json. Returns NotFound or Unavailable if it can't be read. Returns
-  // InvalidArgument for anything malformed or unsupported, with file, place in the JSON, the value
-  // found and the values supported.
+  // Loads a tokenizer.json. Returns NotFound or Unavailable if the file can't be read. Returns
+  // InvalidArgument for anything malformed or unsupported, with the file, the path in the JSON, the
+  // value found and the values supported.
   static absl::StatusOr<std::unique_ptr<const Tokenizer>> FromFile(const std::string& path);
-  // Like FromFile, but takes the contents of the file. `name` is used in messages.
+  // Does the same as FromFile with the contents of a file. `name` is used in messages.
   static absl::StatusOr<std::unique_ptr<const Tokenizer>> FromJson(absl::string_view json,
                                                                    absl::string_view name);
 
-  // Returns InvalidArgument for text that is not UTF-8, with the offset of the first wrong byte,
-  // and for text that exceeds the limits of a pattern. Empty text gives only the tokens that the
-  // template adds.
+  // Converts text to ids. Returns InvalidArgument for text that is not UTF-8, with the offset of
+  // the first wrong byte, and for text that exceeds the limits of a pattern. For empty text,
+  // returns only the tokens that the template adds.
   absl::StatusOr<std::vector<TokenId>> Encode(absl::string_view utf8,
                                               EncodeOptions options = {}) const;
 
   // Returns the text that the file's decoder makes of `ids`. Unknown ids give no text. With
-  // `skip_special`, special tokens give none either.
+  // `skip_special`, special tokens give no text either.
   std::string Decode(absl::Span<const TokenId> ids, bool skip_special) const;
 
-  // Returns the bytes that a token adds to a text in which other tokens come before it. They often
-  // end within a character. Empty for an unknown id. The view is valid as long as the tokeniser.
+  // Returns the bytes that a token adds to a text in which other tokens come before it. These bytes
+  // often end within a character. Empty for an unknown id. The view is valid as long as the
+  // tokeniser.
   absl::string_view TokenBytes(TokenId id) const;
-  // True if the token is a byte token such as <0x41> and the decoder reads it as a byte.
+  // Returns true if the token is a byte token such as <0x41> and the decoder reads it as a byte.
   bool IsByte(TokenId id) const { return IsToken(id) && byte_tokens_[id]; }
 
-  // Highest id plus one. A model's vocabulary may be padded beyond it.
+  // Returns the highest id plus one. A model's vocabulary may be padded beyond this size.
   TokenId vocab_size() const { return vocabulary_.size(); }
   bool IsToken(TokenId id) const { return vocabulary_.Contains(id); }
   bool IsSpecial(TokenId id) const { return IsToken(id) && special_[id]; }
 
-  // These two convert between an id and its text as spelled in the file: "Ġthe" for " the",
-  // "<|im_end|>" for itself.
+  // TokenToId and TokenText convert between an id and its text as spelled in the file: "Ġthe" for "
+  // the", and "<|im_end|>" unchanged.
   std::optional<TokenId> TokenToId(absl::string_view text) const { return vocabulary_.Find(text); }
   absl::string_view TokenText(TokenId id) const { return vocabulary_.Text(id); }
 

@@ -34,7 +34,8 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns words with Zipf-like frequencies. The tokenisers were trained on some of them only.
+// Returns words with Zipf-like frequencies. Only some of these words were used to train the
+// tokenisers.
 std::string English(size_t bytes) {
   constexpr absl::string_view kWords[] = {"the",
                                           "of",
@@ -87,7 +88,7 @@ std::string English(size_t bytes) {
   return text;
 }
 
-// Returns text without spaces. Without a pre-tokeniser, nothing cuts it.
+// Returns text without spaces. If a tokeniser has no pre-tokeniser, the whole text is one word.
 std::string OneLine(size_t bytes) {
   std::string text = English(bytes + bytes / 4);
   text.erase(std::remove_if(text.begin(), text.end(), [](char c) { return !isalpha(c); }),

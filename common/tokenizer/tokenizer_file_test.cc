@@ -27,7 +27,7 @@ json TestJson(const std::string& name = "llama3") {
   return json::parse(ReadTestData(name + ".tokenizer.json"));
 }
 
-// Applies `change` to the llama3 file, checks that it is refused, and returns the message.
+// Applies `change` to the llama3 file, checks that the result is refused, and returns the message.
 std::string Refusal(const std::function<void(json&)>& change) {
   json file = TestJson();
   change(file);
@@ -118,7 +118,7 @@ TEST(TokenizerFileTest, NoCharacterMayBeLeftWithoutAToken) {
                         "vocabularies with an unk_token"));
   json file = TestJson("llama2");
   file["model"]["vocab"].erase("<0xE4>");
-  EXPECT_TRUE(Load(file.dump()).ok());  // characters with this byte are now unknown
+  EXPECT_TRUE(Load(file.dump()).ok());  // characters with the byte E4 become the unknown token
   file["model"]["unk_token"] = "<nothing>";
   EXPECT_THAT(std::string(Load(file.dump()).message()),
               HasSubstr("$.model.unk_token: the token for unknown characters is not in the"));
@@ -128,9 +128,9 @@ TEST(TokenizerFileTest, NoCharacterMayBeLeftWithoutAToken) {
   EXPECT_TRUE(Load(file.dump()).ok());
 }
 
-// Applies `change` to the file `name`, checks that it is refused, and returns the message. `name`
-// is llama2 (normalizer: Prepend, Replace; decoder: Replace, ByteFallback, Fuse, Strip) or mistral3
-// (Metaspace).
+// Applies `change` to the file `name`, checks that the result is refused, and returns the message.
+// `name` is llama2 (normalizer: Prepend, Replace; decoder: Replace, ByteFallback, Fuse, Strip) or
+// mistral3 (Metaspace).
 std::string RefusalOf(const std::string& name, const std::function<void(json&)>& change) {
   json file = TestJson(name);
   change(file);
@@ -255,7 +255,7 @@ TEST(TokenizerFileTest, MergesMustBeOfTokens) {
     EXPECT_THAT(Refusal(with_merge(merge)), HasSubstr("$.model.merges[7]: found")) << merge;
   }
   EXPECT_THAT(Refusal(with_merge({"a", "<|eot_id|>"})),
-              HasSubstr("is no token"));  // added tokens do not belong to the model
+              HasSubstr("is no token"));  // an added token is not in the model's vocabulary
 }
 
 TEST(TokenizerFileTest, AddedTokensMustAgreeWithTheVocabulary) {
@@ -270,7 +270,7 @@ TEST(TokenizerFileTest, AddedTokensMustAgreeWithTheVocabulary) {
   EXPECT_THAT(Refusal([](json& j) { j["added_tokens"][0]["content"] = std::string(513, 'x'); }),
               HasSubstr("of 513 bytes"));
   EXPECT_THAT(Refusal([](json& j) { j["added_tokens"].clear(); }),
-              HasSubstr("no token has id"));  // the template names this id
+              HasSubstr("no token has id"));  // the template uses the id of a removed token
 }
 
 TEST(TokenizerFileTest, TemplatesMustBeWhole) {
@@ -326,7 +326,7 @@ TEST(TokenizerFileTest, DecoderStepsThatMultiplyAreRefused) {
   EXPECT_EQ(with_steps(2, 500).message(),
             "t.json: $.decoder.decoders[1]: the steps up to here make a text up to 250000 times as "
             "long; supported: at most 512 times");
-  // Steps after ByteFallback multiply with those before it.
+  // The growth by steps after ByteFallback multiplies with the growth by steps before it.
   EXPECT_EQ(with_steps(1, 23).message(),
             "t.json: $.decoder.decoders[2]: the steps up to here make a text up to 529 times as "
             "long; supported: at most 512 times");
@@ -374,7 +374,7 @@ TEST_P(MutationTest, ChangedBytesNeverCrash) {
   for (int round = 0; round < 60; ++round) {
     std::string text = whole;
     for (uint64_t changes = 1 + rng.Below(4); changes > 0; --changes) {
-      // Half of the changes are in the first two kilobytes, which hold the structure.
+      // Half of the changes hit the first two kilobytes, which hold the structure of the file.
       const size_t at =
           rng.Below(rng.Below(2) == 0 ? text.size() : std::min<size_t>(text.size(), 2048));
       switch (rng.Below(4)) {

@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// Encode options in the order of the modes in the golden files.
+// Combinations of {parse_special, add_special}, in the order of the golden files.
 constexpr EncodeOptions kModes[] = {{false, false}, {true, false}, {false, true}, {true, true}};
 
 class GoldenTest : public testing::TestWithParam<std::string> {
@@ -43,7 +43,8 @@ std::vector<TokenId> Ids(const JsonNode& node) {
   return ids;
 }
 
-// Returns the ids of a mode: a plain list, or [an earlier mode, ids before it, ids after it].
+// Returns the ids for one of kModes. A golden file has a list of ids, or [number of an earlier
+// mode, ids to put before its ids, ids to put after them].
 std::vector<TokenId> IdsOfMode(const JsonNode& node,
                                const std::vector<std::vector<TokenId>>& earlier) {
   const auto values = node.Array().value();
@@ -135,7 +136,7 @@ TEST_P(GoldenTest, RandomTextsAndIdsGiveWhatTheReferenceGives) {
   EXPECT_EQ(wrong, 0);
 }
 
-// The tokenisers in this test neither remove nor normalise anything.
+// For tokenisers that neither remove nor normalise anything, decoding must return the encoded text.
 TEST(TokenizerTest, TextComesBackWhole) {
   for (const char* name : {"gpt2", "llama3", "o200k", "tekken", "deepseek", "falcon", "llama2"}) {
     const auto tokenizer = LoadTestTokenizer(name);
@@ -144,7 +145,7 @@ TEST(TokenizerTest, TextComesBackWhole) {
       const std::string text = RandomTestText(&rng);
       const std::string decoded =
           tokenizer->Decode(tokenizer->Encode(text, {.add_special = false}).value(), false);
-      const bool marks = name == std::string("llama2");  // its marks decode to spaces
+      const bool marks = name == std::string("llama2");  // llama2 decodes its space marks to spaces
       EXPECT_EQ(decoded, marks ? absl::StrReplaceAll(text, {{"\u2581", " "}}) : text);
     }
   }
@@ -159,7 +160,7 @@ TEST(TokenizerTest, SpecialTokensInTextAreTextUnlessAskedFor) {
   const auto as_text = tokenizer->Encode("<|im_start|>").value();
   EXPECT_THAT(as_text, Not(Contains(start)));
   EXPECT_EQ(tokenizer->Decode(as_text, true), "<|im_start|>");
-  // The token is added, but not special.
+  // <think> is an added token, but not a special one.
   EXPECT_THAT(tokenizer->Encode("<think>").value(), ElementsAre(think));
 }
 
@@ -228,14 +229,14 @@ TEST(TokenizerTest, PathologicalTextIsNotQuadratic) {
       const auto ids = tokenizer->Encode(text, {.add_special = false});
       ASSERT_TRUE(ids.ok()) << ids.status();
       const std::string decoded = tokenizer->Decode(*ids, false);
-      // NFC changes the order of these marks.
+      // NFC swaps U+0301 and U+0316.
       EXPECT_TRUE(decoded == text || (composes && unit == "\u0301\u0316"));
       EXPECT_EQ(decoded.size(), text.size());
     }
   }
 }
 
-// Returns "TEXT" for text and "ID:TEXT" for tokens.
+// Returns the parts of `text`: "TEXT" for text and "ID:TEXT" for tokens.
 std::vector<std::string> PiecesOf(const AddedTokenMatcher& matcher, absl::string_view text) {
   std::vector<std::string> pieces;
   matcher.Split(text, /*parse_special=*/true,
@@ -254,7 +255,8 @@ TEST(AddedTokenMatcherTest, TokenOfSpacesInTheSpaceThatOneBeforeItTookIsEmpty) {
   matcher.Add({.id = 4, .rstrip = true}, "\ny");
   EXPECT_THAT(PiecesOf(matcher, "x \t\t \n v z"),
               ElementsAre("x", "1: \t\t \n ", "2:", "1:", "3:", "1:", "v", "1: ", "z"));
-  // A token that reaches beyond the taken space takes the space after itself.
+  // Token 4 extends beyond the white space that the token before it took. So it takes the white
+  // space that follows.
   EXPECT_THAT(PiecesOf(matcher, " \ny  z"), ElementsAre("1: \n", "4:y  ", "1:", "1:", "z"));
 }
 

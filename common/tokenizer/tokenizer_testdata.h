@@ -19,7 +19,7 @@ std::unique_ptr<const Tokenizer> LoadTestTokenizer(const std::string& name);
 // Returns the texts of corpus.jsonl.
 std::vector<std::string> TestCorpus();
 
-// The random generator of make_goldens.py. Both languages give the same numbers.
+// The same random generator as in make_goldens.py. C++ and Python get the same numbers.
 class TestLcg {
  public:
   explicit TestLcg(uint64_t seed) : state_(seed) {}
@@ -30,7 +30,8 @@ class TestLcg {
 };
 std::string RandomTestText(TestLcg* rng);
 
-// FNV-1a hash, as in make_goldens.py. An id counts as its four bytes, lowest first.
+// Start value of the FNV-1a hash, as in make_goldens.py. Ids are hashed as four bytes, lowest
+// first.
 inline constexpr uint64_t kFnvStart = 0xCBF29CE484222325;
 uint64_t Fnv(uint64_t hash, absl::string_view bytes);
 uint64_t Fnv(uint64_t hash, TokenId id);

@@ -43,10 +43,10 @@ bool IsBarrier(char32_t code) {
 
 int CombiningClass(utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; }
 
-// Puts the decomposed characters of `run` into canonical order, composes them if `compose`, appends
-// them to `out`, and clears `run`.
+// Puts the decomposed characters of `run` into canonical order, and composes them if `compose`.
+// Appends the result to `out` and clears `run`.
 void FinishRun(bool compose, std::vector<utf8proc_int32_t>* run, std::string* out) {
-  // utf8proc uses insertion sort, which takes quadratic time for a megabyte of marks.
+  // Sorts here, because utf8proc uses insertion sort, which is too slow for a megabyte of marks.
   for (auto begin = run->begin(); begin != run->end();) {
     if (CombiningClass(*begin) == 0) {
       ++begin;
@@ -103,11 +103,12 @@ std::string NormalizeUnicode(UnicodeForm form, absl::string_view text) {
 unsigned char FirstByteChangedBy(UnicodeForm form) {
   switch (form) {
     case UnicodeForm::kNfc:
-      return 0xCC;  // U+0300; lower characters neither change nor compose with each other
+      // first byte of U+0300; lower characters neither change nor compose with each other
+      return 0xCC;
     case UnicodeForm::kNfd:
-      return 0xC3;  // U+00C0
+      return 0xC3;  // first byte of U+00C0
     default:
-      return 0xC2;  // U+00A0
+      return 0xC2;  // first byte of U+00A0
   }
 }
 

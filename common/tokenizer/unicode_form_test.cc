@@ -27,7 +27,7 @@ TEST(UnicodeFormTest, MarksNewerThanUnicode9StayWhereTheyAre) {
   EXPECT_EQ(Nfc("\U00011935\U00011930"), "\U00011935\U00011930");
 }
 
-// Insertion sort would take hours for this text.
+// An insertion sort would take hours for a megabyte of marks.
 TEST(UnicodeFormTest, MegabyteOfMarksIsSorted) {
   std::string text = "a", sorted = "a";
   constexpr int kPairs = 250'000;

@@ -9,8 +9,9 @@ unsigned char Byte(absl::string_view bytes, size_t at) {
   return static_cast<unsigned char>(bytes[at]);
 }
 
-// The part of a text at one position: a valid character of `size` bytes, or the maximal part of
-// `size` bytes that is no character. If `cut`, only the end of the text makes it invalid.
+// The bytes of a text from one position: a valid character of `size` bytes, or the longest run of
+// `size` bytes that is an invalid or incomplete character. `cut` is true if it is invalid only
+// because the text ends.
 struct Part {
   size_t size;
   bool valid;
@@ -97,7 +98,7 @@ void AppendUtf8(char32_t code, std::string* out) {
 
 size_t AppendLossyUtf8(absl::string_view bytes, std::string* out) {
   size_t at = 0;
-  size_t good = 0;  // bytes before this index are in `out`
+  size_t good = 0;  // bytes before this index have been appended to `out`
   while (at < bytes.size()) {
     const Part part = ReadPart(bytes, at);
     if (!part.valid) {

@@ -35,10 +35,10 @@ TEST(Utf8Test, EveryCharacterIsValidAndComesBack) {
 TEST(Utf8Test, FirstWrongByteIsNamed) {
   EXPECT_EQ(FindInvalidUtf8("abc\x80"), 3u);
   EXPECT_EQ(FindInvalidUtf8("\xFF"), 0u);
-  EXPECT_EQ(FindInvalidUtf8("\xC3\xA9\xC0\x80"), 2u);          // overlong
-  EXPECT_EQ(FindInvalidUtf8("\xE0\x9F\xBF"), 0u);              // overlong
+  EXPECT_EQ(FindInvalidUtf8("\xC3\xA9\xC0\x80"), 2u);          // an overlong form
+  EXPECT_EQ(FindInvalidUtf8("\xE0\x9F\xBF"), 0u);              // an overlong form
   EXPECT_EQ(FindInvalidUtf8("x\xED\xA0\x80"), 1u);             // a surrogate
-  EXPECT_EQ(FindInvalidUtf8("\xF4\x90\x80\x80"), 0u);          // past U+10FFFF
+  EXPECT_EQ(FindInvalidUtf8("\xF4\x90\x80\x80"), 0u);          // above U+10FFFF
   EXPECT_EQ(FindInvalidUtf8("\xE2\x82\xAC\xE2\x28\xA1"), 3u);  // the second character is cut off
   EXPECT_EQ(FindInvalidUtf8(""), std::nullopt);
 }

@@ -11,20 +11,20 @@
 
 namespace baton {
 
-// Limit for ids, because the tables are dense: ids from this value on are refused. The largest
+// Ids must be below this limit, because the tables have an entry for every id. The largest
 // vocabularies in use have a sixteenth of it.
 inline constexpr TokenId kMaxVocabSize = 1 << 22;
 
-// Maps texts to ids and ids to texts. Texts are spelled as in the file; byte-level tokens use their
-// alphabet. Built once, then constant. Ids may have gaps.
+// Maps texts to ids and ids to texts. Texts are spelled as in the file: byte-level tokens use the
+// byte alphabet. Built once, then constant. Ids may have gaps.
 class Vocabulary {
  public:
-  // Adds a token. Returns InvalidArgument, and changes nothing, if the text already has another id
-  // or the id another text. Adding the same pair again is allowed. `id` must be in [0,
-  // kMaxVocabSize).
+  // Adds a token. Returns InvalidArgument, and changes nothing, if the text already has another id,
+  // or if the id already has another text. Adding the same pair again is allowed. `id` must be in
+  // [0, kMaxVocabSize).
   absl::Status Add(absl::string_view text, TokenId id);
 
-  // Highest id plus one.
+  // Returns the highest id plus one.
   TokenId size() const { return static_cast<TokenId>(texts_.size()); }
   bool Contains(TokenId id) const { return id >= 0 && id < size() && texts_[id] != nullptr; }
   std::optional<TokenId> Find(absl::string_view text) const;

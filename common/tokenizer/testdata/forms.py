@@ -58,7 +58,7 @@ def train(pre_tokenizer, vocab, normalizer=None):
         tokenizer.normalizer = normalizer
     trainer = trainers.BpeTrainer(vocab_size=vocab, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
                                   show_progress=False, min_frequency=1)
-    # Every third text is left out, so that its words are not all tokens.
+    # Every third text is left out of the training, so that not all of its words are tokens.
     tokenizer.train_from_iterator([expand(entry) for i, entry in enumerate(CORPUS) if i % 3], trainer)
     return tokenizer
 
@@ -72,7 +72,8 @@ def make_gpt2():
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     tokenizer.add_special_tokens([special("<|endoftext|>")])
     data = json.loads(tokenizer.to_str())
-    data["model"]["merges"] = [" ".join(merge) for merge in data["model"]["merges"]]  # the older spelling
+    # the form of older files
+    data["model"]["merges"] = [" ".join(merge) for merge in data["model"]["merges"]]
     return data
 
 
@@ -88,7 +89,7 @@ def make_llama3():
                                       special_tokens=[(bos, tokenizer.token_to_id(bos))])])
     data = json.loads(tokenizer.to_str())
     data["model"]["ignore_merges"] = True
-    # Adds words that no merges lead to, the case that ignore_merges is for. They take the ids of
+    # Adds words that no merges lead to: only ignore_merges makes them tokens. They take the ids of
     # the last merged tokens.
     vocab = data["model"]["vocab"]
     words = ["ĠHello", "Ġmachine", "supercalifragilisticexpialidocious", "äºº", "ĠĠĠĠĠĠĠĠĠĠĠ", "aaaaaaaaaa", "!!!!"]
@@ -203,7 +204,8 @@ def make_llama2():
     tokenizer.add_special_tokens([special(c) for c in ["<unk>", "<s>", "</s>"]])
     tokenizer.post_processor = template(tokenizer, "<s> $A")
     data = json.loads(tokenizer.to_str())
-    data["model"]["merges"] = [" ".join(merge) for merge in data["model"]["merges"]]  # the older spelling
+    # the form of older files
+    data["model"]["merges"] = [" ".join(merge) for merge in data["model"]["merges"]]
     return data
 
 
@@ -251,13 +253,13 @@ def make_metaspace():
     tokenizer.post_processor = template(tokenizer, "$A </s>")
     data = json.loads(tokenizer.to_str())
     data["model"].update(fuse_unk=False, byte_fallback=False)
-    for step in "pre_tokenizer", "decoder":  # the older spelling
+    for step in "pre_tokenizer", "decoder":  # the form of older files
         data[step] = {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}
     return data
 
 
 def make_flags_text():
-    # Leaves out some bytes, but keeps all bytes of some characters.
+    # Leaves out the tokens of some bytes. For some characters, all bytes still have tokens.
     some = [token for i, token in enumerate(BYTES) if i < 0xE3 or i % 5 == 0]
     tokenizer = sentencepiece(500, 60, ["?", "<s>", "</s>"], byte_tokens=some, across=[("?", "?"), ("<0xC3>", "<0xA9>"), ("e", "▁")])
     tokenizer.normalizer = normalizers.Sequence([

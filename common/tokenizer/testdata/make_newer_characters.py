@@ -48,7 +48,8 @@ for category in CATEGORIES:
 ranges = []
 for code in sorted(newer):
     category, size, script = kind(newer[code], code)
-    # If no older character has the same script, the category alone decides.
+    # If no older character has the same script, any one of the same category and UTF-8 length is
+    # taken.
     stand_in = stand_ins.get((category, size, script)) or stand_ins[category, size, None]
     if ranges and ranges[-1][1] == code - 1 and ranges[-1][2] == stand_in:
         ranges[-1][1] = code
