@@ -28,8 +28,8 @@ struct AnswerBounds {
 };
 
 // Returns the bounds for the model in the folder named `model`. The demo model is trained, so its
-// logits are larger than those of random weights, which have likely tokens only at low
-// temperatures.
+// logits are larger than those of the other models, which have random weights. With random weights,
+// tokens are likely only at low temperatures.
 inline AnswerBounds AnswerBoundsOf(absl::string_view model) {
   if (model == "demo") return {0.3, 1.5f, 0.02};
   constexpr std::pair<absl::string_view, double> kOthers[] = {{"llama3_sharded_bf16", 0.08},

@@ -201,7 +201,7 @@ absl::StatusOr<ForwardResults> Engine::MakeRoom(Results* results) {
   const size_t host = rows_.logit_rows() - rows_.sampled_on_device();
   const size_t vocab = model_->config().vocab, floats = host * vocab;
   if (results->capacity < floats) {
-    // Doubles the capacity, so that a batch that grows row by row does not allocate each time.
+    // Doubles the capacity, so that a batch that grows row by row does not allocate at each step.
     const size_t max = static_cast<size_t>(max_rows()) * vocab;
     const size_t capacity = std::max(floats, std::min(2 * results->capacity, max));
     RETURN_IF_ERROR(Grow(results, capacity));

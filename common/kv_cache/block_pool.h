@@ -24,8 +24,7 @@ namespace baton {
 class BlockPool {
  public:
   enum class Reuse {
-    // takes the shortest free run that is long enough, because transfers of neighbouring blocks
-    // merge
+    // takes the shortest free run that is long enough: neighbouring blocks make fewer transfers
     kContiguous,
     kLastFreed,  // for tests: last in, first out, which shows late writes to freed blocks soonest
   };

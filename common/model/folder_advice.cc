@@ -168,7 +168,7 @@ std::string OtherWeights(const std::string& folder, const Names& in) {
   }
   std::string other;
   for (const std::string& name : in.names) {
-    // Training leaves these files beside the weights.
+    // Skips files that training leaves beside the weights.
     if (name == "training_args.bin" || name == "optimizer.pt" || name == "scheduler.pt") continue;
     for (const absl::string_view end : {".bin", ".pth", ".pt", ".ckpt"}) {
       if (other.empty() && absl::EndsWith(name, end)) other = name;

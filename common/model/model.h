@@ -218,7 +218,7 @@ class ForwardPass {
   int started_ = 0;         // steps started and not finished
   int rows_for_more_ = 0;   // rows that MoreLogits may ask for
   Tensor hidden_, normed_, q_, k_, v_, attention_, gate_, up_;
-  // frequencies, keyed by the max sequence length of the table
+  // Frequencies of each rotary table, keyed by the max sequence length of the table.
   std::map<int, std::vector<float>> rope_tables_;
   std::vector<Rope> ropes_;  // for the current step's sequences
 };

@@ -43,7 +43,7 @@ struct ModelConfig {
   // all tokens. Empty if every layer sees all tokens.
   std::vector<int> windows;
   bool tied_embeddings = false;
-  // projections have biases; read only for families in which config.json decides
+  // Projections have biases. Read only for families in which config.json decides.
   bool attention_bias = false;
   bool mlp_bias = false;
   GenerationDefaults generation;

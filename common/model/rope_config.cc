@@ -178,7 +178,8 @@ RopeConfig ReadRopeConfig(JsonReader& json, const RopeSizes& sizes) {
   config.theta = json.Number("rope_theta", 1, kLargestTheta, config.theta);
   config.dims = ReadDims(json, sizes.head_dim, sizes.partial);
   const int outer_original = json.Int(kOriginalContext, 1, kMaxContext, sizes.original_context);
-  // If a file has both keys, the old one wins, as in both versions of transformers.
+  // If a file has both rope_scaling and rope_parameters, only rope_scaling is read, as in both
+  // versions of transformers.
   const bool five = !json.Has("rope_scaling") && json.Has("rope_parameters");
   if (!five && !json.Has("rope_scaling")) return config;
 

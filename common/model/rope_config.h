@@ -13,7 +13,7 @@ struct RopeConfig {
     kDefault,
     kLinear,   // all frequencies divided by `factor` (Chen et al. 2023)
     kDynamic,  // "dynamic NTK": theta grows with the sequence length
-    // each frequency kept, divided or blended, depending on its wavelength (Peng et al. 2023)
+    // frequencies kept, divided or blended, by wavelength (Peng et al. 2023)
     kYarn,
     kLongRope,  // one divisor per frequency; other divisors for long sequences (Ding et al. 2024)
     kLlama3,    // divisor depends on the wavelength, as in the Llama 3.1 model card
@@ -21,7 +21,7 @@ struct RopeConfig {
   Type type = Type::kDefault;
   int dims = 0;  // number of rotated elements of a head, counted from its first; two per frequency
   double theta = 10000;
-  // context length in training, in tokens; for all types but kDefault and kLinear
+  // Context length in training, in tokens. For all types but kDefault and kLinear.
   int original_context = 0;
   double factor = 1;                                 // for kLinear, kDynamic, kYarn, kLlama3
   double low_freq_factor = 1, high_freq_factor = 4;  // for kLlama3

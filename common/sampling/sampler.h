@@ -34,8 +34,8 @@ absl::Status NoLogits(int position);             // Internal: all -infinity
 absl::Status NoTokenLeftToSample(int position);  // InvalidArgument: the options forbid all tokens
 
 // Samples tokens from logits. The result depends only on the arguments, bit for bit, on every
-// machine: weights are integers (logit_blocks.h), so the order of their sum does not matter, and
-// the random number comes from Philox under (seed, answer index, position). Weights are rounded to
+// machine: weights are integers (logit_blocks.h), so their sum is exact in any order, and the
+// random number comes from Philox under (seed, answer index, position). Weights are rounded to
 // 2^-39 of the best token's weight, so a token less than half as likely as that is never sampled.
 // Holds only scratch memory. One thread.
 //
@@ -53,11 +53,11 @@ absl::Status NoTokenLeftToSample(int position);  // InvalidArgument: the options
 // Then these options choose among the tokens that are left:
 //   temperature         0: the largest logit, lowest id among equals; the rest is ignored
 //   top_k               exactly k tokens: by logit, lowest id first among equals
-//   top_p               the shortest run in this order that has a probability of at least top_p
-//                       among the tokens left by top_k; never empty
-//   min_p               tokens at least min_p times as likely as the best one. As in transformers
-//                       it comes last. vLLM applies it before top_k, so top_p has fewer tokens
-//                       there
+//   top_p               the fewest tokens, in the order of top_k, whose probabilities among the
+//                       tokens left by top_k add up to at least top_p; never empty
+//   min_p               tokens at least min_p times as likely as the best one. As in transformers,
+//                       min_p comes last. vLLM applies it before top_k, so in vLLM top_p chooses
+//                       among fewer tokens
 //   sampling            by inverse distribution over the tokens left, in order of their ids
 // Logprobs are the log-softmax of the original logits, before all these changes.
 class Sampler {

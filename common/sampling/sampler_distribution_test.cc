@@ -118,7 +118,7 @@ double ChiSquareDeviations(const std::vector<int>& seen, const std::vector<doubl
   const double variance = 2 / (9 * freedom);
   return (std::cbrt(chi_square / freedom) - (1 - variance)) / std::sqrt(variance);
 }
-// a normal variable exceeds this many standard deviations with probability 1e-6
+// A normal variable exceeds this many standard deviations with probability 1e-6.
 constexpr double kOneInAMillion = 4.75;
 
 // Checks for every combination of top_k, top_p and min_p that sampled tokens follow the plain

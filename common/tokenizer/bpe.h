@@ -42,7 +42,7 @@ class Bpe {
  private:
   struct Known {
     TokenId id;
-    // true if merging the word gives this token; if false, only `ignore_merges` gives it
+    // True if merging the word gives this token. If false, only `ignore_merges` gives it.
     bool merged;
   };
 

@@ -11,14 +11,13 @@
 
 namespace baton {
 
-// Says what happens to the matches of a pattern that cuts text into pieces. In the examples, the
-// pattern "-" cuts "a--b".
+// Says what happens to the matches of a pattern that cuts text into pieces.
 enum class SplitBehavior {
-  kIsolated,            // gives a - - b: each match is a piece
-  kRemoved,             // gives a b
-  kContiguous,          // gives a -- b
-  kMergedWithPrevious,  // gives a- - b
-  kMergedWithNext,      // gives a - -b
+  kIsolated,            // each match is a piece: "a--b" cut at "-" gives "a", "-", "-", "b"
+  kRemoved,             // "a--b" cut at "-" gives "a", "b"
+  kContiguous,          // "a--b" cut at "-" gives "a", "--", "b"
+  kMergedWithPrevious,  // "a--b" cut at "-" gives "a-", "-", "b"
+  kMergedWithNext,      // "a--b" cut at "-" gives "a", "-", "-b"
 };
 
 // Reads the member "behavior" of `node`. Returns `otherwise` if the member is missing.

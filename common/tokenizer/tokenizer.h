@@ -63,8 +63,8 @@ class Tokenizer {
   bool IsToken(TokenId id) const { return vocabulary_.Contains(id); }
   bool IsSpecial(TokenId id) const { return IsToken(id) && special_[id]; }
 
-  // TokenToId and TokenText convert between an id and its text as spelled in the file: "Ġthe" for "
-  // the", and "<|im_end|>" unchanged.
+  // TokenToId and TokenText convert between an id and its text as spelled in the file. For
+  // example, the file has "Ġthe" for " the", and "<|im_end|>" for itself.
   std::optional<TokenId> TokenToId(absl::string_view text) const { return vocabulary_.Find(text); }
   absl::string_view TokenText(TokenId id) const { return vocabulary_.Text(id); }
 

@@ -72,7 +72,7 @@ def make_gpt2():
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     tokenizer.add_special_tokens([special("<|endoftext|>")])
     data = json.loads(tokenizer.to_str())
-    # the form of older files
+    # Writes merges in the form of older files.
     data["model"]["merges"] = [" ".join(merge) for merge in data["model"]["merges"]]
     return data
 
@@ -204,7 +204,7 @@ def make_llama2():
     tokenizer.add_special_tokens([special(c) for c in ["<unk>", "<s>", "</s>"]])
     tokenizer.post_processor = template(tokenizer, "<s> $A")
     data = json.loads(tokenizer.to_str())
-    # the form of older files
+    # Writes merges in the form of older files.
     data["model"]["merges"] = [" ".join(merge) for merge in data["model"]["merges"]]
     return data
 

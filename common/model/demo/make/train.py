@@ -148,7 +148,7 @@ def make_model(seed: int) -> LlamaForCausalLM:
         tie_word_embeddings=True, initializer_range=0.04, attn_implementation="sdpa",
     )
     model = LlamaForCausalLM(config)
-    # starts with smaller weights in projections that add to the residual stream
+    # Starts with smaller weights in projections that add to the residual stream.
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if name.endswith(("o_proj.weight", "down_proj.weight")):
