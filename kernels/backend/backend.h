@@ -46,7 +46,7 @@ struct SequenceRows {
   int first_row = 0;
   int rows = 0;
   int first_position = 0;            // absolute position of `first_row`
-  absl::Span<const BlockId> blocks;  // in token order; cover all positions up to the last row's
+  absl::Span<const BlockId> blocks;  // in token order, up to the block of the last row's position
 };
 
 // The KV pool as kernels see it.
@@ -63,11 +63,11 @@ struct Rope {
   float scale = 1.0f;                         // multiplies cosine and sine
 };
 
-// In the arguments of an operation, `step` is the step that the operation belongs to. Inside a step
-// it is the address that StartStep passed to StepOps, and the operation then uses that step's
-// tokens, sequences and rows. Outside of any step it is null. A backend for which the two cases
-// differ compares addresses. It returns InvalidArgument if `step` is not the step whose operations
-// are being called.
+// The `step` of an operation's arguments is the step that the operation belongs to. Inside a step
+// it is the address that StartStep passed to StepOps, and the operation uses the tokens, sequences
+// and rows of that step. Outside of any step it is null. A backend that runs the two cases
+// differently compares addresses: it returns InvalidArgument if `step` is not the step whose
+// operations are being called.
 struct StepArgs;
 
 struct EmbedArgs {
@@ -87,8 +87,8 @@ struct RmsNormArgs {
   Tensor out;  // [rows, groups * n]
 };
 
-// out = in * weight^T + bias. If `accumulate` is true, this sum is added to `out` instead. `out`
-// may not overlap `in`.
+// out = in * weight^T + bias or, if `accumulate` is true, out += in * weight^T + bias. `out` may
+// not overlap `in`.
 struct GemmArgs {
   Tensor in;      // [rows, k]
   Matrix weight;  // [n, k]
@@ -97,7 +97,7 @@ struct GemmArgs {
   Tensor out;  // [rows, n]
 };
 
-// Rotates q in place. Rotates k, and writes it and v into the pool at each row's position. q may
+// Rotates q in place. Writes the rotated k, and v, into the pool at each row's position. q may
 // overlap neither k nor v.
 struct RopeAndWriteKvArgs {
   Tensor q;                      // [rows, heads * head_dim], rotated in place
@@ -110,15 +110,15 @@ struct RopeAndWriteKvArgs {
   const StepArgs* step = nullptr;
 };
 
-// Causal attention. Each row attends to positions 0..its own of its sequence or, with a window, to
-// the last `window` of these. K and V are read from the pool, so RopeAndWriteKv of the same layer
-// comes first. K and V of other positions change no bit of the result, whatever they hold. Query
-// head h reads KV head h / (heads / kv_heads). Sliding windows: Beltagy et al. 2020, Jiang et al.
-// 2023.
+// Causal attention. Each row attends to the positions of its sequence up to and including its own.
+// If `window` is not 0, it attends only to the last `window` of these positions. K and V are read
+// from the pool, so RopeAndWriteKv of the same layer must be called first. K and V of other
+// positions change no bit of the result, whatever they hold. Query head h reads KV head h / (heads
+// / kv_heads). Sliding windows: Beltagy et al. 2020, Jiang et al. 2023.
 struct AttentionArgs {
   Tensor q;  // [rows, heads * head_dim], rotated
   int heads = 0;
-  float scale = 0;  // multiplies q . k
+  float scale = 0;  // factor of the products q . k
   int window = 0;   // max positions that a row sees, its own included; 0: no limit
   int layer = 0;
   absl::Span<const SequenceRows> sequences;
@@ -135,8 +135,8 @@ struct SiluMulArgs {
   Tensor gate, up, out;  // [rows, n]
 };
 
-// Logits of chosen rows. Outside of a step they are in host memory when the call returns. In a step
-// they reach the memory named in StepArgs when the step has finished.
+// Logits of chosen rows. Outside of a step they are in `out`, in host memory, when the call
+// returns. In a step they are in StepArgs::logits when FinishStep has returned.
 struct LogitsArgs {
   Tensor in;                   // [rows, hidden], normalised
   Matrix head;                 // [vocab, hidden]
@@ -145,77 +145,82 @@ struct LogitsArgs {
   const StepArgs* step = nullptr;
 };
 
-// One step: the operations that StepOps calls share these arguments. Some stay the same for all
-// steps of a program, the others change with each step.
+// One step: the tokens and sequences that it computes, and memory for its results. The operations
+// that StepOps calls share these arguments. Some stay the same for all steps of a program (see
+// `program`), the others change with each step.
 struct StepArgs {
   // Steps with the same program number run the same operations on the same weights and tensors, and
   // the operations depend on nothing else but the fields of this struct. A backend may then record
-  // the operations and replay them without another call of StepOps. Numbers come from NewProgram; 0
-  // for a step that may not be recorded.
+  // the operations and replay them without another call of StepOps. The number comes from
+  // NewProgram; it is 0 for a step that may not be recorded.
   uint64_t program = 0;
-  int max_rows = 0;                  // rows that the program's tensors have at most
+  int max_rows = 0;                  // max rows of the program's tensors
   int context = 0;                   // max positions of a sequence in this program
   int vocab = 0;                     // all token ids are below this
   absl::Span<const TokenId> tokens;  // [rows]
-  // [rows], or empty. If follows[i] is not -1, row i does not take tokens[i] but the token that was
-  // sampled for logit row follows[i] of the step started just before this one. Needs samples().
+  // [rows], or empty. If follows[i] is -1, row i has the token tokens[i]. Otherwise it has the
+  // token that was sampled for logit row follows[i] of the step started just before this one. Must
+  // be empty unless samples() is true.
   absl::Span<const int> follows;
   absl::Span<const SequenceRows> sequences;  // the sequences that the rows belong to
   absl::Span<const Rope> ropes;  // one for each sequence, or a single one for all sequences
   KvView kv;
   absl::Span<const int> logit_rows;  // indices of the rows whose logits are wanted
-  // [logit_rows], or empty. If an entry is not null, the backend samples a token from that row's
-  // logits in the way that the entry says. Needs samples().
+  // [logit_rows], or empty. If entry i is null, the backend returns the logits of logit row i.
+  // Otherwise it samples a token from these logits with the options of the entry. Must be empty
+  // unless samples() is true.
   absl::Span<const SampleOptions* const> samples;
-  // Memory for the results. They are there when FinishStep has returned, and the memory must live
+  // Memory for the results, which are complete when FinishStep has returned. The memory must live
   // until then.
   absl::Span<float> logits;           // [logit rows without a sample, vocab], in order
   absl::Span<BackendSample> sampled;  // [logit rows with a sample], in order
-  // Used for steps that hold more than one token of some sequence; may be null. FinishStep beats
-  // this pulse each time it sees that the device has completed a layer. A device that has stopped
-  // can so be told from one that is slow. Must live as long as the memory for results.
+  // Used for steps that hold more than one token of some sequence; may be null. FinishStep calls
+  // Beat() on this pulse each time it sees that the device has completed a layer. This tells a slow
+  // device from one that has stopped. The pulse must live until FinishStep has returned.
   Pulse* pulse = nullptr;
 };
 
-// Calls the operations of a step. Operations with a `step` argument get the address of `step`, and
-// its `tokens`, `sequences`, `ropes`, `kv`, `logit_rows` and `logits`. The operations work on as
-// many rows as `step.tokens` has: the rows of the started step, perhaps followed by padding rows,
-// which belong to no sequence. If the step has a program, Synchronize may not be called.
+// Calls the operations of a step. Gives each operation that has a `step` argument the address of
+// `step`, and the `tokens`, `sequences`, `ropes`, `kv`, `logit_rows` and `logits` of `step`. The
+// operations work on as many rows as `step.tokens` has: the rows of the started step, perhaps
+// followed by padding rows, which belong to no sequence. If the step has a program, Synchronize may
+// not be called.
 using StepOps = absl::FunctionRef<absl::Status(const StepArgs& step)>;
 
-// The interface to the maths. One caller at a time. Operations run in the order of their calls. All
-// except Logits may return before they have run; Synchronize() waits for them. Arguments are views:
-// the memory that they point to must live, unchanged, until the operation has run. Operations
-// return InvalidArgument for shapes that they do not support.
+// The interface for a model's operations. One caller at a time. Operations run in the order of
+// their calls. All except Logits may return before they have run; Synchronize() waits for them.
+// Arguments are views: the memory that they point to must live, unchanged, until the operation has
+// run. Operations return InvalidArgument for shapes that they do not support.
 //
 // Batch invariance: a row's result depends only on that row's inputs and its sequence's KV, bit for
-// bit, whatever other rows, chunks and threads there are. The only exception are GEMMs on a CUDA
-// device: the order of a sum may depend on the number of rows, so only the same batch gives the
-// same bits (cuda/cuda_backend.h).
+// bit. It depends neither on the other rows of the step, nor on the chunks into which a prompt is
+// cut, nor on the number of threads. The only exception are GEMMs on a CUDA device: the order of a
+// sum may depend on the number of rows, so only the same batch gives the same bits
+// (cuda/cuda_backend.h).
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Name of the implementation, its instruction path and its order of summation. Workers exchange
-  // KV only if their ids are equal. Their results are then equal too; where GEMMs depend on the
-  // batch, they differ by rounding alone.
+  // Names the implementation, its instruction path and the order in which it computes sums. Workers
+  // exchange KV only if their numerics ids are equal. Workers with equal ids compute equal results
+  // or, where GEMMs depend on the batch, results that differ by rounding alone.
   virtual std::string numerics_id() const = 0;
   // The hardware that this backend runs on, for the log at start.
   virtual std::string Describe() const = 0;
 
-  // Makes host weights usable by the operations. They may have any alignment. `host` must outlive
-  // the last operation on them, because a mapped file may be used in place. If copies_weights() is
-  // true, `host` has been read when the call returns. Returns ResourceExhausted if device memory
-  // does not suffice.
+  // Makes the weights in `host` usable by the operations. They may have any alignment. `host` must
+  // outlive the last operation on these weights, because a mapped file may be used in place. If
+  // copies_weights() is true, `host` is no longer needed when the call returns. Returns
+  // ResourceExhausted if device memory does not suffice.
   virtual absl::StatusOr<Matrix> LoadWeight(const Matrix& host) = 0;
   virtual bool copies_weights() const { return false; }
   // Allocates memory for activations. It is not initialised. The backend owns it and frees it when
   // it is destroyed.
   virtual absl::StatusOr<Tensor> Allocate(int rows, int cols) = 0;
 
-  // Takes all further memory that steps within `limits` need, so that they allocate nothing.
-  // Returns ResourceExhausted if there is too little. A step beyond `limits`, or without a call of
-  // Reserve, takes its memory when it runs.
+  // Allocates all further memory that steps within `limits` need, so that such steps allocate
+  // nothing. Returns ResourceExhausted if there is too little. A step beyond `limits`, or without
+  // an earlier call of Reserve, allocates its memory when it runs.
   virtual absl::Status Reserve(const StepLimits& /*limits*/) { return absl::OkStatus(); }
 
   virtual absl::Status Embed(const EmbedArgs& args) = 0;
@@ -226,8 +231,8 @@ class Backend {
   virtual absl::Status SiluMul(const SiluMulArgs& args) = 0;
   virtual absl::Status Logits(const LogitsArgs& args) = 0;
   virtual absl::Status Synchronize() = 0;
-  // Records an event behind all operations called so far, so that other streams of the backend's
-  // device can wait for them. Returns null if they have all run when the call returns. Not allowed
+  // Records an event after all operations called so far, so that other streams of the backend's
+  // device can wait for them. Returns null if all of these operations have already run. Not allowed
   // in a step that may be recorded. Any thread may wait for the event and release it, but it must
   // be released before the device's runtime is destroyed.
   virtual absl::StatusOr<std::shared_ptr<DeviceEvent>> Record() {
@@ -235,32 +240,34 @@ class Backend {
     return std::shared_ptr<DeviceEvent>();
   }
 
-  // True if the backend samples tokens from vocabularies of up to max_sample_vocab() tokens, and
-  // accepts rows that follow a step which has not finished.
+  // True if the backend can sample tokens from vocabularies of up to max_sample_vocab() tokens, and
+  // accepts StepArgs::samples and StepArgs::follows.
   virtual bool samples() const { return false; }
   virtual int max_sample_vocab() const { return 0; }
   // Returns a new number for StepArgs::program, or 0 if the backend records nothing.
   virtual uint64_t NewProgram() { return 0; }
-  // Runs a step, or enqueues it and returns. The views in `step` need to live only until the call
-  // returns, except those for results. At most kMaxSteps steps may be started and not finished;
-  // returns FailedPrecondition for one more. Returns InvalidArgument in the same cases as the
-  // operations; the step's own arguments are all checked before anything runs. After an error the
-  // step does not count as started, none of its work is still running, and the KV of its positions
-  // is undefined.
+  // StartStep runs a step, or enqueues it and returns. The views in `step` need to live only until
+  // the call returns, except those for results. At most kMaxSteps steps may be started and not
+  // finished; StartStep returns FailedPrecondition for one more. It returns InvalidArgument in the
+  // same cases as the operations; the step's own arguments are all checked before anything runs.
+  // After an error the step does not count as started, none of its work is still running, and the
+  // KV of its positions is undefined.
   //
-  // Until the step has finished, the caller must not free or change the blocks that it reads or
-  // writes.
+  // Until the step has finished, the caller must not free or change the KV blocks that the step
+  // reads or writes.
   static constexpr int kMaxSteps = 2;
   virtual absl::Status StartStep(const StepArgs& step, StepOps ops);
   // Waits for the oldest started step, and for no later one. Returns FailedPrecondition if no step
   // is started. After any other error the step's results and its KV are undefined.
   virtual absl::Status FinishStep();
-  // Allocates memory for results. StartStep returns without waiting until results have been copied
-  // to such memory; with other memory it may wait. Must be freed before the backend is destroyed.
+  // Allocates memory for the results of steps. If a step's results are in such memory, StartStep
+  // returns without waiting for them; with other memory it may wait. The memory must be freed
+  // before the backend is destroyed.
   virtual absl::StatusOr<std::shared_ptr<float[]>> AllocateResults(size_t floats);
 
  private:
-  // Started and not finished steps, for backends that run a step within StartStep.
+  // Number of steps that are started and not finished, for backends whose StartStep runs the whole
+  // step.
   int started_ = 0;
 };
 

@@ -17,10 +17,10 @@ constexpr int kMaxHistoryTokens = 1024;
 
 // Options for a backend that samples a token from one row's logits. They are a subset of the
 // sampling options in common/sampling/sampler.h, with the same names and applied in the same order.
-// The sampled token is the one that the sampler there samples from the same logits. Rows that need
+// From the same logits, the backend samples the same token as Sampler in that file. Rows that need
 // other options (banned words of several tokens) can't be sampled by a backend.
 struct SampleOptions {
-  float temperature = 0;  // 0: takes the largest logit, and the lowest id among equal ones
+  float temperature = 0;  // 0: samples the largest logit; among equal ones, the lowest id
   float top_p = 1;
   int top_k = 0;  // 0: keeps all tokens
   float min_p = 0;
@@ -37,10 +37,11 @@ struct SampleOptions {
   int generated = 0;      // tokens generated for the answer before this one
   int alternatives = -1;  // number of alternatives with logprobs; -1: no logprobs at all
 
-  // Penalties. They need a sequence with at most kMaxHistoryTokens different tokens in prompt and
-  // answer. `sequence` is an id that no other sequence has; 0 means no penalties. `history` holds
-  // the sequence's tokens as far as the host knows them, and is read during the call. Only one
-  // token may be missing in it: the one that the previous step samples and that this row follows.
+  // Penalties. They are allowed only for a sequence with at most kMaxHistoryTokens different tokens
+  // in prompt and answer. `sequence` is an id that no other sequence has; 0 means no penalties.
+  // `history` holds the sequence's tokens as far as the host knows them, and is read during the
+  // call of StartStep. It may lack one token: the one that the previous step samples, if this row
+  // follows it (StepArgs::follows).
   uint64_t sequence = 0;
   float repetition_penalty = 1;
   float presence_penalty = 0;

@@ -5,8 +5,8 @@
 namespace baton {
 namespace {
 
-// Conversions between float and a 16-bit format, which is held as its bits. This first struct
-// converts float to itself.
+// Each struct below converts between float and the bits of one element type. For Float, both are a
+// float.
 struct Float {
   using Bits = float;
   static float Wide(float x) { return x; }

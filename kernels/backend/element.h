@@ -12,7 +12,7 @@ namespace baton {
 float ReadElement(DType type, const void* from);
 void WriteElement(DType type, float value, void* to);
 
-// Converts `n` values from one type to another. The two ranges may not overlap.
+// Converts `n` values from one type to another. `from` and `to` may not overlap.
 void ConvertElements(DType from_type, const void* from, DType to_type, void* to, size_t n);
 
 }  // namespace baton

@@ -11,8 +11,8 @@ namespace baton {
 
 // Layout of a KV pool: the place of every K and V value. This is the only definition: kernels,
 // transfers and fingerprints all use it. A pool is `[block][layer][K|V][kv_head][token][head_dim]`
-// of `type`. So a block to send is one range of bytes, and so are a layer of it and a group of
-// heads in one plane (K or V).
+// of `type`. So a block is one range of bytes, a layer of a block is one range, and so are
+// neighbouring heads in one plane (K or V) of a layer.
 struct KvLayout {
   int layers = 0;
   int kv_heads = 0;
@@ -22,7 +22,7 @@ struct KvLayout {
 
   enum Plane { kKeys = 0, kValues = 1 };
 
-  // K or V of one token in one head
+  // Bytes of K, or of V, of one token in one head.
   size_t TokenBytes() const { return head_dim * DTypeBytes(type); }
   size_t HeadBytes() const { return block_tokens * TokenBytes(); }
   size_t PlaneBytes() const { return kv_heads * HeadBytes(); }
@@ -41,7 +41,8 @@ struct KvLayout {
 
   int BlocksFor(int tokens) const { return (tokens + block_tokens - 1) / block_tokens; }
 
-  // Equal for two pools if and only if their layouts are equal. Travels with every ticket.
+  // Returns a text that is equal for two pools if and only if their layouts are equal. Every ticket
+  // carries it.
   std::string Fingerprint() const {
     return absl::StrCat("block.layer.kv.head.token.dim/", layers, "x2x", kv_heads, "x",
                         block_tokens, "x", head_dim, "/", DTypeName(type));

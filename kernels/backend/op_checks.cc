@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// The angle of a rotation is computed in float, and a float is exact for all positions up to here.
+// Max positions. Rotary angles are computed in float, which holds integers exactly only up to here.
 constexpr int kMaxPositions = 1 << 24;
 
 std::string Shape(const Tensor& t) {

@@ -20,8 +20,8 @@ absl::Status CheckArgs(const LogitsArgs& args);
 // Checks everything that the operations of the step would check one by one, and that the step stays
 // within the limits of its program.
 absl::Status CheckArgs(const StepArgs& step);
-// The same checks for an operation in a step, but without sequences and ropes: CheckArgs(step) has
-// checked these.
+// Checks the arguments of an operation in a step, except its sequences and ropes, which
+// CheckArgs(step) has checked before.
 absl::Status CheckArgsInStep(const RopeAndWriteKvArgs& args);
 absl::Status CheckArgsInStep(const AttentionArgs& args);
 

@@ -8,13 +8,14 @@ namespace baton {
 
 // Upper limits for the steps of a backend, so that it can take memory for them beforehand.
 struct StepLimits {
-  int rows = 0;        // in a step
-  int sequences = 0;   // in a step
-  int logit_rows = 0;  // rows of a step whose logits are wanted
-  int context = 0;     // tokens in a sequence
+  int rows = 0;        // max rows of a step
+  int sequences = 0;   // max sequences of a step
+  int logit_rows = 0;  // max rows of a step whose logits are wanted
+  int context = 0;     // max tokens of a sequence
   // Sizes of the model.
   int hidden = 0, heads = 0, vocab = 0;
-  std::vector<int> windows = {0};  // attention windows of its layers, repeated or not; 0: no window
+  // attention windows of the model's layers, repeated or not; 0: no window
+  std::vector<int> windows = {0};
   KvLayout layout;
 };
 

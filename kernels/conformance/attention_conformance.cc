@@ -151,7 +151,7 @@ struct Story {
   Scene scene;
   std::vector<int> lengths, first_row;
   HostTensor q, k, v;  // q is already rotated
-  Tensor unused;       // stands in for q where RopeAndWriteKv rotates one
+  Tensor unused;       // passed to RopeAndWriteKv as the q to rotate
   std::vector<float> frequencies;
   int window;
   float soft_cap;
@@ -175,8 +175,8 @@ Story MakeStory(Bench& bench, const KvLayout& layout, int group, const std::vect
   return story;
 }
 
-// Positions [begin, end) of one sequence. RunStep takes several of these in one step: it writes K
-// and V, then computes attention.
+// Positions [begin, end) of one sequence. RunStep computes several such parts in one step: it
+// writes their K and V, then computes their attention.
 struct Part {
   int sequence, begin, end;
 };
@@ -197,7 +197,7 @@ void RunStep(Bench& bench, const Story& story, const std::vector<Part>& parts, c
                               1 / std::sqrt(static_cast<float>(story.scene.layout.head_dim)),
                               story.window, 1, sequences, kv, out, story.soft_cap})
                   .ok());
-  ASSERT_TRUE(bench.backend().Synchronize().ok());  // the views end here
+  ASSERT_TRUE(bench.backend().Synchronize().ok());  // until here, the views must stay valid
 }
 
 TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
@@ -246,11 +246,11 @@ TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
             }
             const size_t index = static_cast<size_t>(row) * story.q.cols + head * dim + i;
             expected[index] = result;
-            // A score may be some tens, with an error of a few units in the last place. Then there
-            // is the sum over the keys.
+            // Allows for a score of some tens, with an error of a few units in the last place, and
+            // for the rounding of the sum over the keys.
             tolerance[index] = size * (64 + position / 4) * 0x1p-22 + bench.Slack(result);
             if (GetParam().rounded_attention_weights && layout.type != DType::kF32) {
-              // The weights are rounded in the sum of the weights, too.
+              // The sum of the weights also adds up rounded weights.
               tolerance[index] += Rounding(layout.type) * (size + std::fabs(result));
             }
           }
@@ -303,7 +303,8 @@ TEST_P(BackendConformanceTest, AttentionGivesARowTheSameBitsInPrefillDecodeAndEv
       if (threads == 1) expected = whole;
       EXPECT_TRUE(SameBits(whole, expected)) << threads << " threads";
       for (const float x : whole) ASSERT_FALSE(std::isnan(x));
-      // Chunks of random length; in a step there may be one sequence or several.
+      // Computes the sequences in chunks of random length. A step holds chunks of one sequence or
+      // of several.
       EXPECT_TRUE(SameBits(fresh([&](Bench& bench, const Story& story, const Tensor& out) {
                              std::mt19937 random(threads);
                              std::vector<int> done(n.size());
@@ -361,7 +362,7 @@ TEST_P(BackendConformanceTest, NothingOutsideOfItsWindowTouchesARow) {
       const auto out = bench.Output(story.q.rows, story.q.cols);
       RunStep(bench, story, {{0, 0, kLength}}, out.device);
       const auto expected = bench.Read(bench.Rows(out.device, kLength - rows, rows));
-      // Writes NaN to every slot that none of the last rows sees.
+      // Writes NaN to every slot that none of the last `rows` rows sees.
       const KvLayout& layout = story.scene.layout;
       auto pool = bench.Bytes(story.scene.pool.get(), story.scene.pool_bytes);
       for (int position = 0; position < kLength - rows + 1 - window; ++position) {

@@ -111,7 +111,8 @@ TEST_P(BackendConformanceTest, GemmMatchesDoubleArithmetic) {
         if (accumulate) sum += out(r, c), size += std::fabs(out(r, c));
         expected.push_back(sum);
         tolerance.push_back(size * (k / 16 + 8) * 0x1p-24 + bench.Slack(sum));
-        // The backend may add the bias to the old `out` and round, before it adds the product.
+        // The backend may add the bias to the old `out` and round, before it adds the matrix
+        // product.
         if (with_bias && accumulate) tolerance.back() += bench.Slack(bias(0, c) + out(r, c));
       }
     }
@@ -130,7 +131,8 @@ TEST_P(BackendConformanceTest, GemmGivesARowTheSameBitsInEveryBatch) {
     for (const DType type : kTypes) {
       std::vector<float> alone;
       for (int threads = 1; threads <= GetParam().max_threads; ++threads) {
-        Bench bench(GetParam(), threads, 4);  // the same seed, so the same numbers
+        // the same seed for every number of threads, so the same inputs
+        Bench bench(GetParam(), threads, 4);
         const auto in = bench.Activation(shape.m, shape.k);
         const auto weight = bench.Weight(type, shape.n, shape.k);
         const auto bias = bench.Weight(type, 1, shape.n);

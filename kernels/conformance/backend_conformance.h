@@ -12,7 +12,7 @@
 
 namespace baton {
 
-// A backend with real maths, and its properties that the suite below needs to know.
+// Describes one backend to the conformance suite: how to create it, and its numerical properties.
 struct ConformanceParam {
   std::string name;
   // Creates a backend. `threads` is a hint; results may not depend on it.
@@ -33,8 +33,8 @@ struct ConformanceParam {
   bool slow = false;
   // True if a row of a GEMM has the same bits whatever other rows there are.
   bool batch_invariant_gemms = true;
-  // An error if the machine can't run Gemm and Logits. Tests of these are then skipped with its
-  // message.
+  // An error if this machine can't run Gemm and Logits. Tests of Gemm and Logits are then skipped,
+  // with the message of this error.
   absl::Status gemms = absl::OkStatus();
 };
 
@@ -46,8 +46,8 @@ inline std::ostream& operator<<(std::ostream& out, const ConformanceParam& param
 // odd sizes, types, views and block tables, with NaN in all memory that may not be read. They also
 // check that every batch, chunk, block table and number of threads gives the same bits. Tolerances
 // follow from the type that results are rounded to and from the length of the sums. The tests are
-// in backend_conformance.cc and attention_conformance.cc. The test of each backend links these and
-// calls INSTANTIATE_TEST_SUITE_P.
+// in backend_conformance.cc and attention_conformance.cc. The test program of each backend links
+// these two files and calls INSTANTIATE_TEST_SUITE_P.
 class BackendConformanceTest : public testing::TestWithParam<ConformanceParam> {};
 
 }  // namespace baton

@@ -91,8 +91,8 @@ HostMatrix Bench::Weight(DType type, int rows, int cols, float deviation) {
   m.values = RoundTo(type, Normal(static_cast<size_t>(rows) * cols, deviation));
   const auto bytes = Encode(type, m.values);
   if (param_.bf16_tensors) m.values = RoundTo(DType::kBF16, m.values);
-  // Weights in files may have any alignment. So they lie one byte off here, with NaN before and
-  // after.
+  // Weights in files may have any alignment, so these weights begin at an odd address. There is NaN
+  // before and after them.
   constexpr size_t kMargin = 64;
   std::vector<std::byte> padded(bytes.size() + 2 * kMargin, std::byte{0xff});
   std::copy(bytes.begin(), bytes.end(), padded.begin() + kMargin + 1);

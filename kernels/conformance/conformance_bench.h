@@ -27,7 +27,7 @@ std::vector<float> RoundTo(DType type, const std::vector<float>& values);
 
 struct HostMatrix {
   int rows, cols;
-  std::vector<float> values;  // after all rounding
+  std::vector<float> values;  // after rounding to the weight's type and to the backend's
   Matrix device;
   float operator()(int r, int c) const { return values[static_cast<size_t>(r) * cols + c]; }
 };
@@ -52,8 +52,8 @@ class Bench {
 
   // Element type of activations.
   DType type() const { return param_.bf16_tensors ? DType::kBF16 : DType::kF32; }
-  // Returns the error that rounding a result of this size to the activations' type may add. It is 0
-  // for float, where the tolerance of the arithmetic includes it.
+  // Returns the max error of rounding `result` to the activations' type. Returns 0 for float,
+  // because the tolerance of the arithmetic includes this error already.
   double Slack(double result) const {
     return param_.bf16_tensors ? std::fabs(result) * Rounding(DType::kBF16) : 0;
   }
@@ -68,7 +68,7 @@ class Bench {
     return Activation(rows, cols, std::vector<float>(static_cast<size_t>(rows) * cols, kNan));
   }
   std::vector<float> Read(const Tensor& t);
-  // Return a view of some rows, or of some columns.
+  // Return a view of `count` rows, or of `count` columns.
   Tensor Rows(const Tensor& t, int first, int count) const;
   Tensor Cols(const Tensor& t, int first, int count) const;
 

@@ -65,8 +65,8 @@ uint64_t SlotSeed(TokenId token, int position, int layer, float frequency) {
              (table << 32));
 }
 
-// Fills the part of a token's slot that belongs to one plane (K or V) of one head. `part` numbers
-// the parts, all heads of K first.
+// Fills the part of a token's slot that belongs to one plane (K or V) of one head. `part` is the
+// index of this part: all heads of K come first, then all heads of V.
 void FillPart(uint64_t seed, int part, std::byte* out, size_t bytes) {
   uint64_t word = seed + uint64_t(part) * 0xD1342543DE82EF95;
   for (size_t i = 0; i < bytes; i += 8) {
@@ -97,7 +97,7 @@ void FillLogits(uint64_t hash, absl::Span<float> out) {
   uint64_t x = hash;
   for (float& logit : out) {
     x = x * 0x5851F42D4C957F2D + 0x14057B7EF767814F;
-    logit = static_cast<float>(static_cast<int32_t>(x >> 40)) * 0x1p-21f - 4;  // [-4, 4)
+    logit = static_cast<float>(static_cast<int32_t>(x >> 40)) * 0x1p-21f - 4;  // in [-4, 4)
   }
   out[hash % out.size()] = 8;
 }
@@ -128,7 +128,7 @@ class FakeBackend : public Backend {
 
   absl::Status Gemm(const GemmArgs& args) override {
     if (!args.accumulate) return CopyRows(args.in, args.out);
-    // A sum with the residual: only the output of attention changes the row's hash.
+    // The GEMM adds to the residual. Only inputs that come from Attention change the row's hash.
     for (int row = 0; row < args.out.rows; ++row) {
       const RowState in = Get(args.in, row);
       if (in.attended == 0) continue;

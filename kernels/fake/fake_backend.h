@@ -12,13 +12,13 @@
 namespace baton {
 
 struct FakeBackendOptions {
-  // Cost of a step in simulated time. It is passed to `spend` during the step; nothing really
-  // waits.
+  // Costs of a step in simulated time: a fixed cost, and costs per row and per attended token. They
+  // are passed to `spend` during the step; nothing really waits.
   absl::Duration per_step;
-  absl::Duration per_row;             // per token of the step
-  absl::Duration per_attended_token;  // per token that a row attends to
+  absl::Duration per_row;             // cost per token of the step
+  absl::Duration per_attended_token;  // cost per token that a row attends to
   std::function<void(absl::Duration)> spend;
-  // For tests of unsound logits: after this token one of the logits is NaN.
+  // For tests of invalid logits: in a row that holds this token, one of the logits is NaN.
   TokenId nan_after = -1;
 };
 

@@ -129,8 +129,8 @@ TEST_F(FakeBackendTest, AWindowHidesWhatIsOutsideOfItAndNothingElse) {
   const auto right = logits_;
   auto others = tokens_;
   others[5] =
-      // Position 9 sees 6 to 9 in each layer, and the fake backend carries no hidden state of other
-      // tokens.
+      // Position 9 sees positions 6 to 9 in each layer, and the fake backend carries no hidden
+      // state of other tokens.
       34;
   Rebuild({});
   Step(others, 0, 3, blocks_);
