@@ -16,11 +16,11 @@
 namespace baton {
 
 // Enqueues the attention of steps on a stream, with the kernels that attention_choice.h chooses,
-// and owns the extra memory that these kernels need. If a step holds prompt chunks and running
-// sequences, prefill attention computes the chunks and split attention computes the others. A plan
-// is made on the device, once for all layers of a step that have the same window. If the partial
-// results of all rows would exceed `max_partial_bytes`, the rows are computed in several parts,
-// one after another. A part has at least one tile of rows.
+// and owns the extra memory that these kernels need. In each step, prefill attention computes the
+// sequences with many rows, such as prompt chunks, and split attention computes the sequences with
+// few rows. The plan of split attention is made on the device, once for all layers of a step that
+// have the same window. If the partial results of all rows would exceed `max_partial_bytes`, the
+// rows are computed in several parts, one after another. Each part has at least one tile of rows.
 class AttentionLaunches {
  public:
   // The arguments must outlive this object.
@@ -33,30 +33,30 @@ class AttentionLaunches {
         plans_(runtime),
         partial_memory_(runtime) {}
 
-  // Takes the memory that `memory` counts, so that steps within its limits allocate nothing.
-  // Returns ResourceExhausted if there is too little.
+  // Allocates the memory that `memory` counts, so that steps within the limits that it was counted
+  // for allocate nothing. Returns ResourceExhausted if there is too little.
   absl::Status Reserve(const StepMemory& memory);
 
-  // A step of one row per sequence that is enqueued so that it stays valid while sequences grow.
+  // A step of one row per sequence, enqueued in a form that stays valid while the sequences grow.
   // Its memory and grids are large enough for `rows` sequences of `context` positions, or are as
   // large as `max_partial_bytes` allows.
   struct FixedStep {
     int rows = 0;
     int context = 0;
-    // Ranges of kAttentionRange keys in all sequences, at their present lengths.
+    // Number of ranges of kAttentionRange keys, summed over all sequences at their present lengths.
     int64_t ranges = 0;
   };
-  // Returns true if the partial results of the step fit into memory. Before the first Attend with
-  // `fixed` it always returns true, because the size of a partial result is not known yet.
+  // Returns true if the partial results of the step fit into memory. Always returns true before the
+  // first Attend with `fixed`, because the size of a partial result is not known yet.
   bool HasRoom(const FixedStep& step) const {
     return tile_bytes_ == 0 || step.ranges <= MaxItems(step);
   }
 
   // Enqueues attention of one layer. `params.step` holds the rows of `sequences`. `version` is not
-  // 0, and differs from the last call's version if these rows may differ. If `fixed` is given and
-  // HasRoom(*fixed), the enqueued work depends only on `params`, on the rows and context of
-  // `fixed`, and on the addresses that AppendMemory returns. Returns ResourceExhausted if there is
-  // no memory for partial results.
+  // 0; if the rows in `params.step` may have changed since the last call, `version` has changed
+  // too. If `fixed` is given and HasRoom(*fixed), the enqueued work depends only on `params`, on
+  // the rows and context of `fixed`, and on the addresses that AppendMemory returns. Returns
+  // ResourceExhausted if there is no memory for partial results.
   absl::Status Attend(const PagedAttentionParams& params, absl::Span<const SequenceRows> sequences,
                       uint64_t version, const FixedStep* fixed = nullptr);
 
@@ -69,7 +69,7 @@ class AttentionLaunches {
     AttentionPlanParams plan;
     int64_t items;
   };
-  // The plans of one window, in device memory.
+  // The plans of attention with one size of the window, in device memory.
   struct Plans {
     explicit Plans(DeviceRuntime* runtime) : memory(runtime) {}
     std::vector<Part> parts;
@@ -85,7 +85,7 @@ class AttentionLaunches {
   void CutIntoParts(const PagedAttentionParams& params, absl::Span<const SequenceRows> sequences,
                     int prefill_rows, int tile_rows, std::vector<Part>* parts) const;
   // Enqueues split attention of the sequences with fewer rows than `prefill_rows`. The longest of
-  // them has `max_rows` rows.
+  // these sequences has `max_rows` rows.
   absl::Status AttendSplit(const PagedAttentionParams& params,
                            absl::Span<const SequenceRows> sequences, uint64_t version,
                            const FixedStep* fixed, int prefill_rows, int max_rows);
@@ -98,7 +98,7 @@ class AttentionLaunches {
   // Bytes of one row's partial results in one range, at the last Attend with `fixed`.
   int64_t tile_bytes_ = 0;
   Plans plans_;
-  std::vector<std::unique_ptr<Plans>> fixed_plans_;  // one for each window
+  std::vector<std::unique_ptr<Plans>> fixed_plans_;  // plans of fixed steps, one entry per window
   DeviceBuffer partial_memory_;
 };
 

@@ -25,7 +25,7 @@ class DeviceBuffer {
     if (bytes <= bytes_) return memory_;
     const size_t wanted = std::max(bytes, bytes_ + bytes_ / 2);
     auto memory = runtime_->Allocate(wanted);
-    // Old and new memory do not fit at once.
+    // The old and the new memory do not fit side by side, so the old memory is freed first.
     if (absl::IsResourceExhausted(memory.status()) && memory_ != nullptr) {
       runtime_->Free(memory_);
       memory_ = nullptr;
@@ -38,7 +38,7 @@ class DeviceBuffer {
     bytes_ = wanted;
     return memory_;
   }
-  // Null before the first call.
+  // Null before the first call of AtLeast, and after ResourceExhausted.
   std::byte* data() const { return memory_; }
 
  private:

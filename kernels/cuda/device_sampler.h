@@ -19,22 +19,23 @@
 namespace baton {
 
 struct DeviceSamplerOptions {
-  DeviceRuntime* runtime = nullptr;  // all must outlive the sampler
+  DeviceRuntime* runtime = nullptr;  // runtime, stream and kernels must outlive the sampler
   DeviceStream* stream = nullptr;    // stream for all kernels and copies
   const KernelTable* kernels = nullptr;
-  int vocab = 0;           // at most kMaxSampleVocab
-  int max_rows = 0;        // in a step
-  int slots = 0;           // sequences that can be sampled for at the same time
-  int history_tokens = 0;  // max distinct tokens of a sequence that penalties count; at most vocab
+  int vocab = 0;     // at most kMaxSampleVocab
+  int max_rows = 0;  // max rows of a step
+  int slots = 0;     // max sequences that have a slot at the same time
+  // max distinct tokens in the history of a slot with penalties; at most vocab
+  int history_tokens = 0;
 };
 
-// Draws tokens on the device that holds their logits. The results are the same, bit for bit, as
+// Samples tokens on the device that holds their logits. The results are the same, bit for bit, as
 // those of Sampler (common/sampling/sampler.h) from the same logits, options, seed and position.
-// This includes logprobs, ties and unsound logits. One thread.
+// This includes logprobs, ties, and the errors for invalid logits. Not thread-safe.
 //
-// A sequence joins a slot with its options and, if it has penalties, with its tokens so far. Tokens
-// sampled for it are appended to the slot's history on the device, so the host may be one step
-// behind. A step has these calls:
+// A sequence joins a slot with its options and, if it has penalties, with its tokens so far. Each
+// token that is sampled for the sequence is appended to the slot's history on the device, so the
+// host may be one step behind. A step has these calls:
 //
 //   Prepare(rows)        uploads the options of the rows; not while a graph is captured
 //   Enqueue(logits, ...) launches kernels only, with grids that depend on `rows` and `needs`; may
@@ -64,14 +65,14 @@ class DeviceSampler {
 
   // Returns false if only the host can sample with these options: bad_words of more than one token,
   // lists beyond the limits of SamplingOptions, or penalties of a sequence that may get more than
-  // history_tokens distinct tokens. `reach` is the number of tokens that prompt and answer may have
+  // history_tokens distinct tokens. `reach` is the max number of tokens of prompt and answer
   // together.
   bool CanSample(const SamplingOptions& options, int reach) const;
 
-  // Gives the slot to this sequence, even if it had another one. Steps that were enqueued for the
-  // other one still run correctly. `history` may be null only if !options.LooksBack(). Returns
-  // InvalidArgument for a slot that does not exist and for options that CanSample refuses. Nothing
-  // needs to be called when a sequence ends.
+  // Assigns the slot to a sequence with these options and tokens, even if another sequence has the
+  // slot. Steps that were enqueued for the other sequence still run correctly. `history` may be
+  // null only if !options.LooksBack(). Returns InvalidArgument for a slot that does not exist and
+  // for options that CanSample refuses. Nothing needs to be called when a sequence ends.
   absl::Status Join(int slot, const SamplingOptions& options, const TokenHistory* history);
 
   struct Row {
@@ -85,30 +86,30 @@ class DeviceSampler {
     bool samples = false;   // some row has a temperature above 0
     bool edits = false;     // some row has bias, penalties or banned tokens
     bool logprobs = false;  // some row wants logprobs or alternatives
-    // Returns true if kernels enqueued for these needs also serve rows that need `other`.
+    // Returns true if kernels enqueued for these needs also suffice for the needs `other`.
     bool Covers(const Needs& other) const {
       return samples >= other.samples && edits >= other.edits && logprobs >= other.logprobs;
     }
   };
-  // Prepares the rows of the next step, at most max_rows; further rows of the grid are padding
-  // rows. Returns InvalidArgument, and prepares nothing, if a row's slot has no sequence or belongs
-  // to two rows.
+  // Prepares the rows of the next step, at most max_rows. If Enqueue is called with more rows, the
+  // additional ones are padding rows. Returns InvalidArgument, and prepares nothing, if a row's
+  // slot has no sequence or if two rows have the same slot.
   absl::StatusOr<Needs> Prepare(absl::Span<const Row> rows);
 
   // Enqueues the kernels for the rows of the latest Prepare. Both arrays are in device memory.
-  //   logits  [rows, vocab] f32, without padding. Bias, penalties and bans change them
-  //   tokens  [rows] int32. Gets the token of each row, or 0 if the row has none; entries of
-  //           padding rows are not changed. The next step may read it
+  //   logits  [rows, vocab] f32, without padding. Bias, penalties and bans change the logits
+  //   tokens  [rows] int32. Gets the token of each row, or 0 if the row has none. The next step may
+  //           read it. Entries of padding rows are not changed
   // `rows` is at least the number of prepared rows.
   absl::Status Enqueue(float* logits, int32_t* tokens, int rows, const Needs& needs);
 
-  // Fetches the results of the latest Enqueue (or replay of it). Returns FailedPrecondition if two
-  // steps are fetched and not yet taken.
+  // Starts to copy the results of the latest Enqueue, or of the latest replay of its graph, to the
+  // host. Returns FailedPrecondition if two steps are fetched and not yet taken.
   absl::Status Fetch();
 
-  // Returns one entry per row of the step's Prepare, in order. An entry is FailedPrecondition for a
-  // padding row; other errors of a row are those of Sampler::Sample. Take itself returns
-  // FailedPrecondition if nothing was fetched.
+  // Returns one entry for each row that was prepared for the step, in order. The entry of a padding
+  // row is FailedPrecondition; other errors of a row are those of Sampler::Sample. Take itself
+  // returns FailedPrecondition if nothing was fetched.
   absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> Take();
 
  private:
@@ -123,7 +124,7 @@ class DeviceSampler {
   };
   struct Fetched {
     std::vector<Row> rows;
-    std::vector<int> alternatives;  // number per row; -1: no logprobs
+    std::vector<int> alternatives;  // number of alternatives of each row; -1: no logprobs
     bool logprobs = false;          // true if some row has logprobs
     std::unique_ptr<DeviceEvent> event;
   };
@@ -141,7 +142,7 @@ class DeviceSampler {
   const DeviceSamplerOptions options_;
   SampleMemory memory_ = {};  // arrays in device memory
   std::vector<std::byte*> device_;
-  // [kInFlight], each the results and then the alternatives of max_rows rows
+  // [kInFlight]; each entry holds the results of max_rows rows, then their alternatives
   std::byte* pinned_ = nullptr;
   UploadSlab rows_slab_, slot_slab_;
   std::vector<Slot> slots_;

@@ -10,13 +10,14 @@ namespace baton {
 
 constexpr int kSampleCases = 40;
 
-// Draws tokens for random sequences on a device, in several steps of which two run at a time.
-// Compares tokens, logprobs and errors with those of Sampler. Case number `i` selects variants that
-// every run must cover. Returns DataLoss with the difference; other errors come from the device.
+// Samples tokens for random sequences on a device, in several steps of which two run at a time.
+// Compares tokens, logprobs and errors with those of Sampler. The case's number `i` selects
+// variants, so that a run of all cases covers each variant. Returns DataLoss with the difference;
+// other errors come from the device.
 absl::Status RunSampleCase(DeviceRuntime* runtime, const KernelTable& kernels, int i);
 
-// Runs all cases until one fails. Each has its own emulated device, whose seed is increased by the
-// number of the case.
+// Runs all cases until one fails. Each case has its own emulated device, whose seed is increased by
+// the number of the case.
 inline absl::Status RunSampleCases(const EmulatedOptions& device) {
   for (int i = 0; i < kSampleCases; ++i) {
     EmulatedOptions options = device;

@@ -11,14 +11,16 @@
 
 namespace baton {
 
-// Lends out events that come back, so that no more are created once there are enough. Thread-safe.
+// Lends out events and takes them back for reuse, so that it need not create a new event each time.
+// Thread-safe.
 class EventPool {
  public:
   // The runtime must outlive the pool and all events that it has lent.
   explicit EventPool(DeviceRuntime* runtime) : runtime_(runtime) {}
 
-  // Returns an event, which comes back to the pool when its last holder releases it. It may then be
-  // recorded again at once. This does not affect waits for it that are already enqueued.
+  // Returns an event, which comes back to the pool when its last holder releases it. The pool may
+  // then lend it to another caller immediately, which may record it again. This does not affect
+  // waits for the event that are already enqueued.
   absl::StatusOr<std::shared_ptr<DeviceEvent>> Take() {
     std::unique_ptr<DeviceEvent> event;
     {

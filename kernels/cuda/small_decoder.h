@@ -14,8 +14,8 @@
 
 namespace baton {
 
-// A decoder for tests of how a backend runs steps. It is as small as possible, with random weights
-// that are the same each time. It runs on a device, where it has a KV pool of its own.
+// A decoder for tests of how a backend runs steps. It is as small as possible, and its random
+// weights are the same in every run. It runs on a device, where it has a KV pool of its own.
 class SmallDecoder {
  public:
   static constexpr int kHidden = 24, kVocab = 40, kBlocks = 96;
@@ -56,7 +56,8 @@ class SmallDecoder {
   Backend& backend() { return *backend_; }
   const StepGraphCounts& counts() const { return counts_; }
   bool fails = false;  // if true, operations include a call that can't be recorded
-  // Returns the step that operations name in their arguments. If empty, they name their own step.
+  // Returns the step that operations get as their `step` argument; `own` is the step that they
+  // belong to. If the function is empty, operations get their own step.
   std::function<const StepArgs*(const StepArgs& own)> named_step;
 
  private:

@@ -15,21 +15,21 @@ namespace baton {
 
 // Counts of events in steps that can be recorded.
 struct StepGraphCounts {
-  int recorded = 0;  // graphs recorded, each of which then ran for the first time
+  int recorded = 0;  // number of graphs that were recorded and then ran for the first time
   int replayed = 0;
-  int dropped = 0;  // graphs dropped because there were too many
-  int refused = 0;  // kinds of steps whose recording or replay failed
+  int dropped = 0;  // number of graphs dropped because there were more than kMaxGraphs
+  int refused = 0;  // number of kinds of steps whose recording or replay failed
 };
 
-// Records steps as graphs and replays them. There is one graph for each variant and each number of
-// rows that RowsFor returns. The first such step runs without a graph, so that its memory is
-// allocated and cuBLASLt has chosen its kernels. The second one is recorded. A recording of all
-// graphs at the start would take longer, though a worker may never need most of them, and would
-// need artificial steps.
+// Records steps as graphs and replays them. There is one graph for each kind of step, which is a
+// variant and a number of rows that RowsFor returns. The first step of a kind runs without a graph,
+// so that its memory is allocated and cuBLASLt has chosen its kernels. The second one is recorded,
+// and later ones replay the graph. To record all graphs at the start would take longer, though a
+// worker may never need most of them, and would need artificial steps.
 class StepGraphs {
  public:
-  // All values given to the step's kernels that do not follow from its number of rows. A graph is
-  // valid as long as they stay the same.
+  // All values that the step's kernels are given and that do not follow from its number of rows. A
+  // graph is valid as long as these values stay the same.
   using Given = std::vector<uint64_t>;
 
   // The arguments must outlive this object. `counts` may be null.
@@ -39,27 +39,28 @@ class StepGraphs {
   StepGraphs(const StepGraphs&) = delete;
   StepGraphs& operator=(const StepGraphs&) = delete;
 
-  // Steps with more rows are not recorded.
+  // Max rows of a step that is recorded.
   static constexpr int kMaxRows = 512;
-  // Max number of graphs. DeviceInfo::driver_bytes includes memory for that many: every number of
+  // Max number of graphs. DeviceInfo::driver_bytes includes memory for this many: every number of
   // rows in two variants. When one more is recorded, the graph that was replayed longest ago is
-  // dropped, after all enqueued work has run. Steps of the dropped kind then start again without a
-  // graph.
+  // dropped, after all enqueued work has run. The next step of the dropped kind runs without a
+  // graph again.
   static constexpr int kMaxGraphs = 32;
-  // Returns the number of rows that a step of `rows` is padded to when it is recorded, at most
-  // `most`: 1, 2, 4, 8, 16, 24, 32, 48, 64 and so on up to 512. Returns 0 if it is not recorded.
+  // Returns the number of rows to which a step of `rows` rows is padded when it is recorded: 1, 2,
+  // 4, 8, 16, 24, 32, 48, 64 and so on up to 512, but at most `max`. Returns 0 if such a step is
+  // not recorded.
   static int RowsFor(int rows, int max);
 
-  // Enqueues a step of `rows` rows: calls `ops`, or replays the graph that was recorded of them.
-  // `given` returns the present values, which `ops` may change by allocating memory. Steps with
-  // another `variant` have other operations. If recording or replaying fails, this is logged, and
-  // `ops` runs this step and all later ones of its kind.
+  // Enqueues a step of `rows` rows: calls `ops`, or replays a graph that was recorded from a call
+  // of `ops`. `given` returns the present values, which `ops` may change by allocating memory.
+  // Steps with different operations have different values of `variant`. If recording or replaying
+  // fails, the failure is logged, and `ops` runs this step and all later ones of its kind.
   absl::Status Run(int rows, int variant, absl::FunctionRef<Given()> given,
                    absl::FunctionRef<absl::Status()> ops);
 
  private:
   struct Recorded {
-    Given given;  // at its latest run
+    Given given;  // values given at the latest run
     std::unique_ptr<DeviceGraph> graph;
     uint64_t replay = 0;  // number of its latest replay
     bool refused = false;

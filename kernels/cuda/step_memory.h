@@ -7,16 +7,17 @@
 
 namespace baton {
 
-// Max bytes of partial results of attention in memory at a time. If a step needs more, it is done
-// in parts.
+// Max bytes of partial results of attention in memory at a time. The rows of a step that needs more
+// are computed in several parts, one after another.
 constexpr size_t kMaxAttentionPartialBytes = size_t{64} << 20;
 
-// Max number of different windows of a model's layers for which a recorded step keeps separate
-// plans. If there are more, some plans are made anew for each layer.
+// Max number of different attention windows for which a recorded step keeps separate plans. If the
+// model's layers have more windows, some plans are made anew for each layer.
 constexpr size_t kMaxFixedPlans = 8;
 
 // Device memory, in bytes, that the largest steps need besides activations. A CUDA backend's
-// Reserve takes it, and it can be counted before a backend exists. 0 means no allocation.
+// Reserve allocates this memory. It can be computed before a backend exists. 0 means that nothing
+// is allocated.
 struct StepMemory {
   // `shared_bytes` is the shared memory that a thread block may use on this device. The choice of
   // attention kernels depends on it.
@@ -28,8 +29,8 @@ struct StepMemory {
     size_t bytes = 0;
   };
 
-  size_t step = 0;        // upload at the start of a step
-  size_t logit_rows = 0;  // upload of row numbers for Logits outside of a step
+  size_t step = 0;        // bytes of the upload at the start of a step
+  size_t logit_rows = 0;  // bytes of the upload of row numbers for Logits outside of a step
   size_t rope_table = 0;
   size_t attention_plan = 0, attention_partials = 0;
   std::vector<FixedPlan> fixed_plans;
@@ -37,7 +38,7 @@ struct StepMemory {
   int sample_rows = 0;  // rows, each of `vocab` logits, that one step may sample from
   int vocab = 0;
 
-  // Sizes of the allocations, by purpose.
+  // Return the bytes of each allocation: for uploads, attention, logits and sampling.
   std::vector<size_t> Uploads() const { return {step, logit_rows, rope_table}; }
   std::vector<size_t> Attention() const;
   std::vector<size_t> Logits() const { return {gathered, logits}; }

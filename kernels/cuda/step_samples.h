@@ -15,46 +15,48 @@
 
 namespace baton {
 
-// Draws the tokens of steps with DeviceSampler, and keeps them on the device for rows of the next
-// step that follow them. Calls for a step: Prepare, Enqueue, Fetch, and Take when the step is to be
-// finished, oldest step first. Memory is taken by Reserve, or else by the first step that samples;
-// it does not move.
+// Samples the tokens of steps with DeviceSampler, and keeps them on the device, because rows of the
+// next step may follow them (StepArgs::follows). Calls for a step: Prepare, Enqueue, Fetch and, to
+// finish the step, Take, which takes the oldest step. Memory is allocated by Reserve, or else by
+// the first step that samples, and does not move later.
 class StepSamples {
  public:
   // The arguments must outlive this object.
   StepSamples(DeviceRuntime* runtime, DeviceStream* stream, const KernelTable* kernels)
       : runtime_(runtime), stream_(stream), kernels_(kernels), tokens_(runtime) {}
 
-  // Bytes of each allocation of device memory that Reserve makes. Empty if the vocabulary is too
-  // large to sample from.
+  // Returns the bytes of each allocation of device memory that Reserve makes. Returns an empty list
+  // if the vocabulary is too large to sample from.
   static std::vector<size_t> Allocations(int rows, int vocab);
-  // Takes memory for steps that sample from up to `rows` rows of `vocab` logits. Does nothing if
-  // there is enough already, or if the vocabulary is too large to sample from. Otherwise no step
-  // may be running. Returns ResourceExhausted if there is too little memory.
+  // Allocates memory for steps that sample from up to `rows` rows of `vocab` logits. Does nothing
+  // if there is enough already, or if the vocabulary is too large to sample from. If it allocates,
+  // no step may be running. Returns ResourceExhausted if there is too little memory.
   absl::Status Reserve(int rows, int vocab);
 
-  // Uploads the options of the step's rows. `recorded_rows` is the padded number of rows of a step
-  // that may be recorded, which enqueues the kernels even if it samples nothing; 0 for other steps.
-  // Returns InvalidArgument if a row follows a row for which the step before drew no token, and if
-  // there are more rows, or another vocabulary, than memory was taken for.
+  // Uploads the options of the step's rows. For a step that may be recorded, `recorded_rows` is its
+  // padded number of rows, and kernels are enqueued even if the step samples nothing. For other
+  // steps, `recorded_rows` is 0. Returns InvalidArgument if a row follows a row for which the step
+  // before sampled no token. Also returns it for more rows, or another vocabulary, than memory was
+  // allocated for.
   absl::Status Prepare(const StepArgs& step, int recorded_rows);
-  // Launches kernels only; none if nothing is to be sampled. `logits` is [rows, vocab] in device
-  // memory. `rows` is at least the number of prepared rows.
+  // Launches kernels and does nothing else; launches none if Prepare found nothing to enqueue.
+  // `logits` is [rows, vocab] in device memory. `rows` is at least the number of prepared rows.
   absl::Status Enqueue(float* logits, int rows);
   // Starts to copy the sampled tokens to the host. Copies nothing if the step samples nothing.
   absl::Status Fetch();
-  // Undoes Prepare for a step that did not start: its slots are filled again when they are next
-  // used. If part of the step was enqueued, rows of the next step can't follow the step before
-  // either.
+  // Undoes Prepare for a step that did not start: sequences of its rows join their slots anew when
+  // they are next sampled for. If `is_put`, a part of the step was enqueued, and rows of the next
+  // step can't follow rows of an earlier step.
   void Drop(bool is_put);
   // Waits until the oldest step that is fetched and not yet taken has run, and writes its tokens to
-  // `sampled`. Only for steps that drew something.
+  // `sampled`. Only for steps that sampled a token.
   absl::Status Take(absl::Span<BackendSample> sampled);
 
   // Tokens sampled by the latest step, by logit row. Null before the first sample.
   const int32_t* tokens() const { return reinterpret_cast<const int32_t*>(tokens_.data()); }
-  // AppendMemory appends what Enqueue of a recorded step uses besides its arguments; if it changes,
-  // a graph is no longer valid. variant() tells which kernels Enqueue launches.
+  // AppendMemory appends the values that Enqueue of a recorded step uses besides its arguments; if
+  // they change, a graph is no longer valid. variant() identifies the kernels that Enqueue
+  // launches.
   void AppendMemory(std::vector<uint64_t>* memory) const;
   int variant() const {
     return enqueues_ ? 8 + 4 * needs_.samples + 2 * needs_.edits + needs_.logprobs : 0;
@@ -87,11 +89,12 @@ class StepSamples {
   uint64_t samplers_ = 0;  // number of samplers created so far
   std::vector<Slot> slots_;
   uint64_t step_ = 0;
-  DeviceSampler::Needs needs_;               // needs of the prepared step
-  bool enqueues_ = false, fetches_ = false;  // true if the prepared step does so
-  std::vector<DeviceSampler::Row> rows_;     // rows of the prepared step
-  // For each logit row, true if a token is sampled for it: drawn_ is the prepared step, latest_ the
-  // latest step that started.
+  DeviceSampler::Needs needs_;  // needs of the prepared step
+  // true if the prepared step enqueues kernels, and if it fetches tokens
+  bool enqueues_ = false, fetches_ = false;
+  std::vector<DeviceSampler::Row> rows_;  // rows of the prepared step
+  // For each logit row, true if a token is sampled for it. sampled_ belongs to the prepared step,
+  // latest_ to the latest step that started.
   std::vector<bool> sampled_, latest_;
 };
 

@@ -30,18 +30,18 @@ class StepUpload {
         ropes_slab_(runtime, stream),
         table_(runtime) {}
 
-  // Takes the memory that `memory` counts, so that steps within its limits allocate nothing.
-  // Returns ResourceExhausted if there is too little.
+  // Allocates the memory that `memory` counts, so that steps within the limits that it was counted
+  // for allocate nothing. Returns ResourceExhausted if there is too little.
   absl::Status Reserve(const StepMemory& memory);
 
   // Uploads a whole step in one copy: tokens, `follows`, sequences, ropes and logit rows. rows()
-  // and RopeTable() then return views of it. `tokens` may have more rows than the step; these are
-  // padding rows. If `fixed`, the addresses depend only on the number of `tokens`, as long as
-  // AppendMemory appends the same values, and logit rows are left out. Returns InvalidArgument if
-  // two sequences have the same row.
+  // and RopeTable() then return views of the uploaded data. If `tokens` has more rows than the
+  // step, the additional ones are padding rows. If `fixed`, logit rows are left out, and the
+  // addresses depend only on the number of `tokens`, as long as AppendMemory appends the same
+  // values. Returns InvalidArgument if two sequences have the same row.
   absl::Status Begin(const StepArgs& step, absl::Span<const TokenId> tokens, bool fixed);
-  // Call this before the step's operations are called again. Work that they enqueued before may
-  // never have run, so nothing of it may be reused.
+  // Must be called before the operations of a step are called a second time. Work that the first
+  // calls enqueued may never have run, so nothing of it may be reused.
   void BeginAgain() {
     ++rows_version_;
     ++ropes_version_;
@@ -53,15 +53,15 @@ class StepUpload {
     const int32_t* logit_rows = nullptr;
   };
   const Tables& tables() const { return tables_; }
-  // Appends all else that kernels of a fixed step are given: addresses, which change when memory
-  // grows, and the shape of the rotary tables.
+  // Appends all other values that kernels of a fixed step are given: addresses, which change when
+  // memory grows, and the shape of the rotary tables.
   void AppendMemory(std::vector<uint64_t>* memory) const;
 
   // The rows of the step that began last. Do not call Rows() before the step's operations have been
   // called.
   const StepRows& rows() const { return rows_; }
-  // Uploads the rows of an operation outside of a step. The result is valid until the next call.
-  // Returns InvalidArgument if two sequences have the same row.
+  // Uploads the rows of an operation outside of a step. The result is valid until the next call of
+  // Rows. Returns InvalidArgument if two sequences have the same row.
   absl::StatusOr<StepRows> Rows(absl::Span<const SequenceRows> sequences, int rows,
                                 const KvLayout& layout);
 
@@ -76,8 +76,9 @@ class StepUpload {
   };
   // Uploads the ropes of an operation outside of a step.
   absl::Status UploadRopes(absl::Span<const Rope> ropes);
-  // Returns the rotary table of the current rows and ropes: those of the step that began last, or
-  // those that Rows and UploadRopes uploaded since. Computes the table if it is not there yet.
+  // Returns the rotary table of the current rows and ropes. These are from the step that began
+  // last, or from later calls of Rows and UploadRopes. Computes the table unless that has been done
+  // already.
   absl::StatusOr<Ropes> RopeTable();
 
  private:
@@ -93,14 +94,15 @@ class StepUpload {
   DeviceBuffer table_;
   // A version is increased whenever the rows or ropes below may have changed.
   uint64_t rows_version_ = 0, ropes_version_ = 0;
-  // Slab versions that rows_ and ropes_ come from; 0: not from these slabs.
+  // Versions of rows_slab_ and ropes_slab_ from which rows_ and ropes_ were uploaded; 0 if they
+  // come from another slab.
   uint64_t rows_slab_version_ = 0, ropes_slab_version_ = 0;
   uint64_t table_of_rows_ = 0, table_of_ropes_ = 0;
   StepRows rows_;
   Ropes ropes_;
   const float* frequencies_ = nullptr;
   Tables tables_;
-  std::vector<int32_t> content_;  // scratch for an upload; keeps its memory
+  std::vector<int32_t> content_;  // scratch memory for the content of an upload
 };
 
 }  // namespace baton

@@ -23,15 +23,15 @@ class UploadSlab {
   UploadSlab(const UploadSlab&) = delete;
   UploadSlab& operator=(const UploadSlab&) = delete;
 
-  // Takes memory for contents of `bytes`; the device memory has CapacityFor(bytes) bytes. If it
-  // grows, its content is lost.
+  // Allocates memory for contents of up to `bytes`; the device memory then has CapacityFor(bytes)
+  // bytes. If the device memory grows, its content is lost.
   absl::Status Reserve(size_t bytes);
   static size_t CapacityFor(size_t bytes);
 
-  // Returns device memory, aligned to 256 bytes, that holds `content` for all work enqueued before
-  // the next call. After an error the slab is empty.
+  // Returns device memory, aligned to 256 bytes, that holds `content` for all work that is enqueued
+  // before the next call of Upload. After an error the slab is empty.
   absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> content);
-  // Increased when other content is uploaded; 0 before the first upload.
+  // Increased each time that different content is uploaded; 0 before the first upload.
   uint64_t version() const { return version_; }
 
  private:

@@ -19,9 +19,9 @@ class WeightUpload {
   WeightUpload(const WeightUpload&) = delete;
   WeightUpload& operator=(const WeightUpload&) = delete;
 
-  // Copies `host`, which may have any alignment and has been read when the call returns. `device`
-  // must have space for rows * cols bf16 values. Work that is enqueued on the stream afterwards
-  // sees them.
+  // Copies `host`, which may have any alignment and is no longer needed when the call returns.
+  // `device` must have space for rows * cols bf16 values. Work that is enqueued on the stream
+  // afterwards sees the copied weights.
   absl::Status Upload(const Matrix& host, std::byte* device);
 
  private:
