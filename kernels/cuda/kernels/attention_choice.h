@@ -7,17 +7,16 @@
 
 namespace baton {
 
-// Returns true if split_attention and prefill_attention, which use tensor cores, can compute
-// attention of this q and these pages on a device whose thread blocks may have `shared_bytes` of
-// shared memory. If not, paged_attention computes it. The answer does not depend on rows: the bits
-// of paged_attention differ from those of the other two, and a row's bits must not depend on which
-// other rows are in its step.
+// Returns true if split_attention and prefill_attention, which use tensor cores, can compute the
+// attention of `params` on a device whose thread blocks may have `shared_bytes` of shared memory.
+// If not, paged_attention computes it, with other bits. The answer does not depend on the number of
+// rows, because a row's bits must not depend on which other rows are in its step.
 bool UsesTensorCores(const PagedAttentionParams& params, size_t shared_bytes);
 
-// Returns the least number of rows of a sequence in a step for which prefill_attention computes it;
-// split_attention computes shorter ones. Both give a row the same bits. With fewer rows, some warps
-// of a thread block of prefill_attention would have no rows. Returns INT32_MAX if prefill_attention
-// does not fit in `shared_bytes`. UsesTensorCores must be true.
+// Returns the min number of rows that a sequence must have in a step for prefill_attention to
+// compute it. split_attention computes sequences with fewer rows: in prefill_attention, some warps
+// of a thread block would have no rows. Both kernels give a row the same bits. Returns INT32_MAX if
+// prefill_attention does not fit in `shared_bytes`. UsesTensorCores must be true.
 int32_t PrefillAttentionRows(const PagedAttentionParams& params, size_t shared_bytes);
 
 // Returns the index into KernelTable::split_attention and prefill_attention for these pages, or -1
@@ -25,13 +24,13 @@ int32_t PrefillAttentionRows(const PagedAttentionParams& params, size_t shared_b
 int AttentionKernelIndex(const LayerPages& pages);
 
 // Returns the bytes of a partial result of split_attention for one row, one head and one range: the
-// sum of weighted values, and two more floats.
+// sum of weighted values, the largest score and the sum of the weights.
 constexpr int64_t AttentionLineBytes(int head_dim) {
   return (head_dim + 2) * static_cast<int64_t>(sizeof(float));
 }
 
-// Returns the max number of rows of a sequence that split_attention takes together. The query heads
-// of these rows that read one KV head fill the rows of one mma.
+// Returns the max number of rows of a sequence in a tile of split_attention. Each row of an mma
+// holds one query head of one row of the tile.
 int AttentionTileRows(const PagedAttentionParams& params);
 
 }  // namespace baton

@@ -10,11 +10,12 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// Number of elements of one stage: keys, then values.
+// Number of elements in one stage of the pipeline: the keys of a tile, then its values.
 template <int kHeadDim>
 constexpr int kStage = 2 * kAttentionTileKeys* kTilePitch<kHeadDim>;
 
-// Loads q of a tile's rows, for each row the heads of the group. Fills up to 16 lines with zeros.
+// Loads q of a tile's rows: for each row, the query heads that read one KV head. Fills the rest of
+// the 16 rows of the mma with zeros.
 template <typename T, int kHeadDim>
 BATON_DEVICE void LoadQueries(const PagedAttentionParams& params, const RowTile& tile, int kv_head,
                               int group, T* queries) {
@@ -33,10 +34,10 @@ BATON_DEVICE void LoadQueries(const PagedAttentionParams& params, const RowTile&
 }
 
 // Copies keys and values of one sequence and one KV head into shared memory, one tile of
-// kAttentionTileKeys after another. If each tile lies in one KV block, a tile needs one look-up in
-// the block table, made one tile ahead; otherwise each key needs one. All `kThreads` threads of the
-// thread block call each function. Four threads copy a key, so they read 64 neighbouring bytes at a
-// time.
+// kAttentionTileKeys after another. If each tile lies in one KV block, there is one look-up in the
+// block table for each tile, made one tile ahead. Otherwise there is one look-up for each key. All
+// `kThreads` threads of the thread block call each function. Four threads copy a key, so they read
+// 64 neighbouring bytes at a time.
 template <typename T, int kHeadDim, int kThreads>
 class TileLoader {
  public:
@@ -99,10 +100,11 @@ class TileLoader {
   // Returns true if each tile lies in one KV block, since tiles begin at multiples of their size.
   BATON_DEVICE bool InOneBlock() const { return pages_.block_tokens % kAttentionTileKeys == 0; }
   BATON_DEVICE bool IsSeen(int key) const { return key >= first_ && key <= last_; }
-  // First element of the octet that this thread takes among the four octets from `octet` on.
+  // Returns the first element of the octet that this thread copies. Four threads share the four
+  // octets from `octet` on.
   BATON_DEVICE static int OwnOctet(int octet) { return (octet + ThreadIndex() % 4) * kOctet; }
-  // Copies this thread's octets of one key. The key's index in the tile is `part` plus the index of
-  // the thread's group of four.
+  // Copies this thread's octets of one key. The key's index in the tile is `part` + ThreadIndex() /
+  // 4.
   BATON_DEVICE void CopyKey(int part, const T* keys, const T* values, T* stage) const {
     constexpr int kPitch = kTilePitch<kHeadDim>;
     const int line = part + ThreadIndex() / 4;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The tiles of rows that split attention takes together, and the keys that rows see. Included by
+// The tiles of rows that split attention computes together, and the keys that rows see. Included by
 // kernels only.
 
 #include "kernels/cuda/kernels/kernels.h"
@@ -16,7 +16,7 @@ BATON_DEVICE int FirstKey(int position, int window) {
 // A tile: up to `tile_rows` neighbouring rows of one sequence.
 struct RowTile {
   int first_row, rows;
-  RowPlace place;  // place of first_row
+  RowPlace place;  // sequence and position of first_row
 
   BATON_DEVICE int FirstRange(int window) const {
     return FirstKey(place.position, window) / kAttentionRange;

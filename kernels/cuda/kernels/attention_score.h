@@ -17,10 +17,10 @@ class ScoreScale {
         in_(capped_ ? scale / soft_cap * (2 * kLog2E) : scale * kLog2E),
         out_(soft_cap * kLog2E) {}
 
-  // Scales a product. If capped(), pass the result to Capped() as well.
+  // Scales a product q . k. If capped() is true, the result must be passed to Capped() as well.
   BATON_DEVICE float Of(float dot) const { return Mul(dot, in_); }
-  // Caps a scaled score: tanh(x) = 1 - 2 / (exp(2 x) + 1). This form is right for the largest and
-  // smallest scores.
+  // Caps a scaled score with tanh(x) = 1 - 2 / (exp(2 x) + 1). The result is right even if exp
+  // overflows or underflows.
   BATON_DEVICE float Capped(float score) const {
     return Mul(out_, 1.0f - 2.0f / (Exp2(score) + 1.0f));
   }

@@ -19,7 +19,7 @@ constexpr int kTilePitch = kHeadDim + 8;
 
 static_assert(kAttentionTileKeys == 32 && kAttentionTileRows == 16, "as the code below has them");
 
-// A pair of ones, packed into one register as in a fragment.
+// Two elements of value 1, packed into one register as in a fragment.
 template <typename T>
 constexpr uint32_t kOnes = std::is_same_v<T, Half> ? 0x3c003c00 : 0x3f803f80;
 
@@ -28,7 +28,7 @@ template <typename T, int kHeadDim>
 struct TileQueries {
   static constexpr int kSteps = kHeadDim / 16;
   static constexpr bool kHeld =
-      kHeadDim <= 128 && kHeadDim != 80;  // 80 needs two registers too many
+      kHeadDim <= 128 && kHeadDim != 80;  // head_dim 80 needs two registers too many
 
   const T* rows;  // in shared memory, [16, kTilePitch]
   uint32_t held[kHeld ? kSteps : 1][4];
@@ -57,8 +57,8 @@ struct TileState {
   float max[2] = {-kInfinity, -kInfinity};
 };
 
-// Adds one more tile. `keys` and `values` are in shared memory, [32, kTilePitch]. The first key is
-// at position `tile`. Entries that no row sees must be numbers, not NaN.
+// Adds one more tile of keys and values, which are in shared memory, [32, kTilePitch]. `tile` is
+// the position of the first key. Entries that no row sees must be numbers, not NaN.
 template <typename T, int kHeadDim>
 BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys, const T* values,
                           int tile, const TileView& view, const ScoreScale& scale,
@@ -110,14 +110,14 @@ BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys
   for (int row = 0; row < 2; ++row) {
     max[row] = fmaxf(max[row], ShuffleXor(max[row], 1));
     max[row] = fmaxf(max[row], ShuffleXor(max[row], 2));
-    // For a row that has seen no key yet, 0 makes its weights zero. With -infinity they would be
-    // NaN.
+    // A row that has seen no key yet gets the base 0, which makes its weights zero. With the base
+    // -infinity its weights would be NaN.
     base[row] = max[row] == -kInfinity ? 0.0f : max[row];
     shrink[row] = Exp2(state->max[row] - base[row]);
     state->max[row] = max[row];
   }
 
-  uint32_t weights[2][4];  // for 16 keys each
+  uint32_t weights[2][4];  // two fragments of 16 keys each
   BATON_UNROLL
   for (int step = 0; step < 2; ++step) {
     BATON_UNROLL
@@ -154,8 +154,9 @@ BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys
   }
 }
 
-// Adds the sums of a range to those of earlier ranges: scales both to the larger maximum. Starts
-// with a sum of 0 and a maximum of -infinity. Every added range must have a key.
+// Adds the sums of a range of keys to the sums of earlier ranges. Both are scaled to the larger of
+// their two maxima. The first range is added to a sum of 0 and a maximum of -infinity. Every added
+// range must have a key.
 struct RangeMerge {
   float keep, add;
 

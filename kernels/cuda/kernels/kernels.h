@@ -2,8 +2,8 @@
 
 // Parameters of the CUDA backend's kernels, and what each kernel does. Pointers are device memory.
 // Activations and weights are bf16. Rows of a tensor are `*_stride` elements apart. Rows may have
-// any alignment: aligned rows are accessed 16 bytes at a time, and the bits of the result are the
-// same for others. Each result depends only on its own row. The reference implementations in plain
+// any alignment: aligned rows are accessed 16 bytes at a time, and unaligned rows give the same
+// bits. The result of a row does not depend on other rows. The reference implementations in plain
 // C++ are in testing/reference_kernels.h.
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct EmbeddingParams {
   const void* table;       // [vocab, hidden]
   const int32_t* tokens;   // [rows], each in [0, vocab)
   const int32_t* follows;  // [rows], or null if no row follows another one
-  // Tokens sampled by the step before; a token that is followed is in [0, vocab).
+  // Tokens sampled by the previous step. A token that a row follows is in [0, vocab).
   const int32_t* sampled;
   void* out;  // [rows, hidden]
   int64_t out_stride;
@@ -51,8 +51,8 @@ struct RmsNormParams {
   float epsilon;
 };
 
-// out = bias for every row, or out += bias. A GEMM then adds its product to `out`, so a bias that
-// was written first costs no extra rounding.
+// out = bias for every row or, if `accumulate` is true, out += bias. A GEMM then adds its product
+// to `out`, so a bias that was written first costs no extra rounding.
 struct BiasRowsParams {
   const void* bias;  // [cols]
   void* out;         // [rows, cols]
@@ -79,7 +79,7 @@ struct DeviceSequence {
 
 // The sequence and position of each row of a step.
 struct StepRows {
-  const int32_t* sequence_of_row;   // [rows]; -1: a padding row, which stays as it is
+  const int32_t* sequence_of_row;   // [rows]; -1: a padding row, which kernels leave unchanged
   const DeviceSequence* sequences;  // [sequences]
   const int32_t* blocks;            // the sequences' block tables, each in token order
   int32_t rows;
@@ -134,10 +134,11 @@ struct RopeWriteKvParams {
 constexpr int kMaxHeadDim = 256;         // max head_dim of paged_attention
 constexpr int kPagedAttentionWarps = 8;  // max warps of a thread block
 
-// Causal attention. Each row attends to its own sequence's positions up to its own or, if window >
-// 0, to the last `window` of these. Softmax is online (Milakov & Gimelshein 2018) over tiles of 32
-// keys that begin at multiples of 32, and sums are float. So neither chunks, other rows nor block
-// tables change a bit. Other slots are never read.
+// Causal attention. Each row attends to the positions of its sequence up to and including its own.
+// If `window` is not 0, it attends only to the last `window` of these positions. Softmax is online
+// (Milakov & Gimelshein 2018) over tiles of 32 keys that begin at multiples of 32, and sums are
+// float. So chunks, other rows and block tables change no bit of the result. Slots of other
+// positions are never read.
 struct PagedAttentionParams {
   StepRows step;
   const void* q;  // [rows, heads * head_dim], rotated
@@ -145,26 +146,27 @@ struct PagedAttentionParams {
   int64_t q_stride, out_stride;
   int32_t heads;  // a multiple of pages.kv_heads; head h reads KV head h / (heads / kv_heads)
   int32_t window;
-  float scale;     // multiplies q . k
+  float scale;     // factor of the products q . k
   float soft_cap;  // scores become soft_cap * tanh(score / soft_cap); 0: no soft cap
   LayerPages pages;
 };
 
 // Split attention: the attention of PagedAttentionParams on tensor cores. It needs pools of 16-bit
-// elements, up to 16 query heads per KV head, and one of the head_dims below (attention_choice.h).
-// Keys are cut into ranges that begin at multiples of kAttentionRange positions (Flash-Decoding,
-// Dao et al. 2023), and ranges into tiles of kAttentionTileKeys. A row's softmax is online over the
-// tiles of a range, and its ranges are merged in ascending order. So the order of a row's sums
-// depends on its own position alone. Queries and weights are rounded to the pool's type before they
-// are multiplied by keys and values. The result is divided by the sum of these rounded weights.
+// elements, up to 16 query heads per KV head, and a head_dim in kAttentionHeadDims (see
+// attention_choice.h). Keys are cut into ranges that begin at multiples of kAttentionRange
+// positions (Flash-Decoding, Dao et al. 2023), and ranges into tiles of kAttentionTileKeys. A row's
+// softmax is online over the tiles of a range, and its ranges are merged in ascending order. So the
+// order of a row's sums depends on its own position alone. Queries and weights are rounded to the
+// pool's type before they are multiplied by keys and values. The result is divided by the sum of
+// these rounded weights.
 constexpr int kAttentionHeadDims[] = {64, 80, 96, 128, 256};
 constexpr int kAttentionRange = 256;     // keys per range
 constexpr int kAttentionTileKeys = 32;   // keys of one tile, which is one stage of the pipeline
-constexpr int kAttentionTileRows = 16;   // max query heads, of neighbouring rows, in one mma
+constexpr int kAttentionTileRows = 16;   // rows of an mma: query heads of neighbouring rows
 constexpr int kMergeAttentionWarps = 4;  // warps of a thread block, each for one head
 
-// Stages of the pipeline. They fit in 99 KiB of shared memory, which a thread block can have on all
-// devices from sm_80 on.
+// Number of stages of the pipeline that loads keys and values. They fit in 99 KiB of shared memory,
+// which a thread block can have on all devices from sm_80 on.
 template <int kHeadDim>
 constexpr int kAttentionStages = kHeadDim <= 128 ? 3 : 2;
 
@@ -211,11 +213,13 @@ struct SplitAttentionParams {
   float* sums;    // [items, kv_heads, tile_rows * group, 2]
 };
 
-// The same attention, with the same bits, for sequences with many rows in the step. A thread block
-// takes tile_rows rows and all keys that they see. Rows of shorter sequences are not written.
+// prefill_attention computes the same attention as split_attention, with the same bits, for
+// sequences with many rows in the step. A thread block computes tile_rows rows over all keys that
+// they see. Rows of sequences with fewer than prefill_rows rows are not written.
 constexpr int kPrefillAttentionWarps = 4;
 constexpr size_t PrefillAttentionSharedBytes(int head_dim) {
-  // Adds the queries of the other warps, and the sums over ranges of all warps.
+  // The sum of three sizes: split_attention's memory, which includes the queries of one warp, the
+  // queries of the other warps, and the sums over ranges of all warps.
   return SplitAttentionSharedBytes(head_dim) +
          (kPrefillAttentionWarps - 1) * kAttentionTileRows * (head_dim + size_t{8}) * 2 +
          kPrefillAttentionWarps * kAttentionTileRows * size_t{4} * head_dim;
@@ -225,21 +229,22 @@ struct PrefillAttentionParams {
   int32_t sequences;     // number of sequences in attention.step
   int32_t prefill_rows;  // at least 1; sequences with fewer rows in the step have no tiles
   int32_t tile_rows;     // rows of a tile, for one thread block; a multiple of the number of warps
-  int32_t tiles;         // number of tiles, the sum of TilesOf over all these sequences
+  int32_t tiles;         // number of tiles of the sequences that have at least prefill_rows rows
 };
 inline int32_t TilesOf(int32_t rows, int32_t tile_rows) {
   return (rows + tile_rows - 1) / tile_rows;
 }
 
-// Finds the token with the largest logit of each row, the lowest id among equal logits. The result
-// is -1 if a logit is NaN or +infinity, or if all are -infinity.
+// Finds the token with the largest logit of each row; among equal logits, the token with the lowest
+// id. The result is -1 if a logit is NaN or +infinity, or if all are -infinity.
 struct ArgmaxParams {
   const float* logits;  // [rows, vocab], without padding
   int32_t* tokens;      // [rows]
   int32_t rows, vocab;
 };
 
-// The kernels of one compiler; launches.h has their launch shapes.
+// The kernels, as one compiler has compiled them: for the emulated runtime or for CUDA. launches.h
+// has their launch shapes.
 struct KernelTable {
   Kernel embedding, gather_rows, rms_norm, bias_rows, silu_mul, rope_table, rope_write_kv,
       paged_attention, attention_plan, merge_attention, argmax;

@@ -11,7 +11,7 @@ namespace baton {
 // changes, one in 2^64 is missed. Integer sums do not depend on their order: thread blocks sum the
 // parts of a slice independently, and the reader adds the parts.
 constexpr int kKvChecksumThreads = 256;
-// Bytes of a slice for one thread block; the last part may be shorter.
+// Bytes of a slice that one thread block sums; the last part of a slice may be shorter.
 constexpr int kKvChecksumPartBytes = 32 << 10;
 constexpr int kKvChecksumSlices = 192;  // max slices of one launch
 

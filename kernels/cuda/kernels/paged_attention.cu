@@ -14,7 +14,7 @@ static_assert(kMaxHeadDim <= kTile * kOctet, "a lane holds at most one octet of 
 // Shared memory of one warp.
 struct WarpScratch {
   float q[kMaxHeadDim];     // followed by zeros up to a whole octet
-  float weights[2][kTile];  // for keys of even and of odd tiles
+  float weights[2][kTile];  // [0] for keys of even tiles, [1] for odd tiles
   // Each lane's sums of values; 9 floats apart, to avoid bank conflicts.
   float parts[kTile * (kOctet + 1)];
 };
@@ -33,8 +33,8 @@ BATON_DEVICE float Dot(const float* q, const T* k, int head_dim) {
 }
 
 // Computes the attention of one row and head, with one warp. First each lane scores one key of a
-// tile. Then the lanes share out the values: each takes one octet of the elements and one group of
-// the keys. There are as many groups as the lanes suffice for, and each takes every `groups`-th
+// tile. Then the lanes divide the values among themselves: each lane sums one octet of the elements
+// over one group of the keys. There are 32 / octets groups, and each consists of every `groups`-th
 // key.
 template <typename T>
 BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const RowPlace& place,

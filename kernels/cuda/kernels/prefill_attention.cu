@@ -20,7 +20,8 @@ struct RangesState {
     BATON_UNROLL
     for (int i = 0; i < kHeadDim / 2; ++i) values[32 * i] = 0;
   }
-  // Adds a range, for those lines that have a key in it.
+  // Adds the sums of a range to those of earlier ranges. Skips rows of the mma that see no key of
+  // the range.
   BATON_DEVICE void Add(const TileState<kHeadDim>& range) {
     BATON_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -42,8 +43,8 @@ struct RangesState {
 };
 
 // Returns tile number `index` of the sequences that have at least `prefill_rows` rows. A sequence's
-// last tile comes first, because it sees the most keys and so takes longest. Whole warps call this;
-// they look at 32 sequences at a time.
+// last tile comes first, because it sees the most keys and so takes longest. All lanes of a warp
+// call this together; they look at 32 sequences at a time.
 BATON_DEVICE RowTile TileAt(const PrefillAttentionParams& params, int index) {
   const DeviceSequence* const sequences = params.attention.step.sequences;
   for (int base = 0;; base += 32) {
@@ -166,8 +167,9 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
 
 }  // namespace
 
-// Each thread block takes a tile of rows (x) and a KV head (y), each warp 16 lines of it. Keys and
-// values are read once for all warps: 2 * head_dim elements per key.
+// Each thread block takes a tile of rows (x) and a KV head (y), and each of its warps takes 16
+// query heads of these rows. Keys and values are read once for all warps: 2 * head_dim elements per
+// key.
 #define BATON_PREFILL_ATTENTION(name, T, head_dim)                                    \
   static_assert(PrefillAttentionSharedBytes(head_dim) ==                              \
                 (kPrefillAttentionWarps * kAttentionTileRows * kTilePitch<head_dim> + \

@@ -6,7 +6,8 @@ namespace {
 
 constexpr uint64_t kNone = 0;  // a key is never 0
 
-// Orders candidates by key, the lower index first among equal keys.
+// Returns a number by which candidates are compared: the larger key is better, and among equal keys
+// the lower index.
 BATON_DEVICE uint64_t Preference(uint32_t key, int index) {
   return Joined(~static_cast<uint32_t>(index), key);
 }
@@ -58,7 +59,7 @@ BATON_KERNEL(sample_alternatives, SampleParams, kSampleThreads) {
   uint64_t last = ~uint64_t{0};
   for (int i = 0; i < ask.alternatives && i < vocab; ++i) {
     // A thread reads entries of `heads` that it wrote itself or that thread 0 wrote; the barrier
-    // makes the writes of thread 0 visible. Also, all threads have finished reading `most`.
+    // makes the writes of thread 0 visible. Also, all threads have finished reading `max`.
     SyncThreads();
     uint64_t best = kNone;
     for (int block = ThreadIndex(); block < blocks; block += BlockThreads()) {

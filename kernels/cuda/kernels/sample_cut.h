@@ -11,7 +11,7 @@ namespace baton::BATON_DEVICE_NAMESPACE {
 struct SampledRow {
   Tempered tempered;
   const float* logits;
-  const float* maxima;  // one for each block of logits
+  const float* maxima;  // the largest logit of each block of logits
   int vocab, blocks, chunks;
   // Shared memory of the thread block.
   uint64_t* sums;    // [kMaxWarps]
@@ -22,7 +22,7 @@ struct SampledRow {
   BATON_DEVICE float Fetch(int token, uint32_t min_key) const {
     return OrderKey(maxima[token / kSampleBlock]) >= min_key ? logits[token] : -kInfiniteLogit;
   }
-  // Returns the token's weight, or 0 if the token is cut off or has less than `least`.
+  // Returns the token's weight, or 0 if the token is cut off or weighs less than `min`.
   BATON_DEVICE uint64_t KeptWeight(int token, float logit, const Cut& cut, uint64_t min) const {
     if (!cut.Keeps(OrderKey(logit), token)) return 0;
     const uint64_t weight = tempered.Weight(logit);
@@ -30,12 +30,13 @@ struct SampledRow {
   }
 };
 
-BATON_DEVICE Cut NoCut() { return {0, 0}; }  // every key is larger
+BATON_DEVICE Cut NoCut() { return {0, 0}; }  // cuts nothing: every key is above 0
 
-// Returns the cut within a bin. In the order of preference, it is the first token at which the
-// tokens of the bin up to it are more than `rest`, by their number or, if `by_mass`, by their
-// weights. Narrows an interval of keys down to one key, by histograms of its parts; then counts
-// tokens with that key by id. A pass reads only the blocks of logits that reach into the interval.
+// Returns the place within a bin where the row is cut: the first token, in the order of preference,
+// at which the number of the bin's tokens so far exceeds `rest`. If `by_mass`, their weights are
+// summed instead. First narrows an interval of keys down to one key, with histograms of the
+// interval; then finds the token by id among the tokens with that key. A pass reads only the blocks
+// of logits that hold a key of the interval or a larger one.
 BATON_DEVICE Cut CutInBin(const SampledRow& row, int bin, uint64_t rest, bool by_mass) {
   const Tempered& tempered = row.tempered;
   // Finds [low, high], the interval of keys in this bin.
@@ -112,7 +113,7 @@ BATON_DEVICE Cut CutInBin(const SampledRow& row, int bin, uint64_t rest, bool by
   return {high, last.index};
 }
 
-// The same as MassOf in sampler.h.
+// Computes the same as MassOf in sampler.h.
 BATON_DEVICE uint64_t MassOf(double top_p, uint64_t sum) {
   const double mass = Mul(top_p, static_cast<double>(sum));
   uint64_t units = static_cast<uint64_t>(mass);
@@ -121,13 +122,13 @@ BATON_DEVICE uint64_t MassOf(double top_p, uint64_t sum) {
   return units < sum ? units : sum;
 }
 
-// Returns the cut after top_k and then top_p, found with the row's histogram.
+// Returns the place where top_k and then top_p cut the row, found with the row's histogram.
 BATON_DEVICE Cut FindCut(const SampledRow& row, const SampleRow& ask, const uint32_t* bin_counts,
                          const uint64_t* bin_masses) {
   const auto count = [&](int bin) { return static_cast<uint64_t>(bin_counts[bin]); };
   const auto mass = [&](int bin) { return bin_masses[bin]; };
   Cut cut = NoCut();
-  // The k tokens may include some without a weight, which are in no bin; these are never sampled.
+  // Some of the k best tokens may have no weight. They are in no bin, and are never sampled.
   if (ask.top_k > 0 &&
       BlockTotal(0, kSampleBins, count, AsFetched(), row.sums) > static_cast<uint64_t>(ask.top_k)) {
     const uint64_t k = ask.top_k;

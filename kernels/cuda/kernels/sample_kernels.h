@@ -31,7 +31,7 @@ constexpr int kSampleTokenThreads =
 constexpr int kMaxAlternatives = 20;
 constexpr int kSampleWeightBits = 39;  // kWeightBits in logit_blocks.h
 
-// Options of one row. Its lists are those of its slot.
+// Options of one row. The row uses the lists (bias, bans, history) of its slot.
 struct SampleRow {
   int32_t slot;          // -1: a padding row
   int32_t biases, bans;  // number of entries of the slot's lists that apply
@@ -51,13 +51,13 @@ struct SampleRow {
 struct SampleBias {
   int32_t token;
   float bias;
-  float given;  // the logit without this bias
+  float given;  // the token's logit before the bias is added
 };
 // One distinct token of a sequence.
 struct SampleHistory {
   int32_t token;
-  int32_t times;  // number of times it occurs in the answer
-  float given;    // the logit without these penalties
+  int32_t times;  // number of times that the token occurs in the answer
+  float given;    // the token's logit before penalties
 };
 
 enum SampleStatus : int32_t {

@@ -24,12 +24,13 @@ BATON_DEVICE uint64_t WarpTotal(uint64_t value) {
   return value;
 }
 
-// The functions below sum value(i, fetch(i)) over i in [begin, end). Only `fetch` accesses memory,
-// so that four loads of a thread can be under way at a time.
+// The functions below sum value(i, fetch(i)) over i in [begin, end). Only `fetch` accesses memory.
+// A thread calls `fetch` four times before it calls `value`, so that four loads are under way at a
+// time.
 constexpr int kFetches = 4;
 
-// Writes the total of each warp's part to `sums`. Returns the number of elements of a part. All
-// threads of the thread block call this together.
+// Cuts [begin, end) into one part for each warp, and writes the sum of each part to `sums`. Returns
+// the number of elements of a part. All threads of the thread block call this together.
 template <typename Fetch, typename Value>
 BATON_DEVICE int SumParts(int begin, int end, const Fetch& fetch, const Value& value,
                           uint64_t* sums) {
@@ -59,7 +60,7 @@ BATON_DEVICE int SumParts(int begin, int end, const Fetch& fetch, const Value& v
   return part;
 }
 
-// Returns the sum to every thread of the thread block.
+// Returns the sum over [begin, end) to every thread of the thread block.
 template <typename Fetch, typename Value>
 BATON_DEVICE uint64_t BlockTotal(int begin, int end, const Fetch& fetch, const Value& value,
                                  uint64_t* sums) {
@@ -69,14 +70,14 @@ BATON_DEVICE uint64_t BlockTotal(int begin, int end, const Fetch& fetch, const V
   return total;
 }
 
-// A `value` that is just what was fetched.
+// A function for `value` that returns what was fetched.
 struct AsFetched {
   BATON_DEVICE uint64_t operator()(int, uint64_t fetched) const { return fetched; }
 };
 
 struct Located {
   int index;
-  uint64_t rest;  // number(total) minus the values before `index`
+  uint64_t rest;  // number(total) minus the sum of the values before `index`
 };
 
 // Returns the first i for which the sum over [begin, i] exceeds number(total). number(total) must

@@ -3,7 +3,7 @@
 namespace baton::BATON_DEVICE_NAMESPACE {
 namespace {
 
-// Returns which one of `sum` units a sample falls into, as in sampler.h.
+// Scales the 53-bit random number `uniform` to [0, sum), as sampler.h does.
 BATON_DEVICE uint64_t SampledUnit(uint64_t uniform, uint64_t sum) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(uniform) * sum >> 53);
 }
@@ -113,7 +113,7 @@ BATON_KERNEL(sample_token, SampleParams, kSampleTokenThreads) {
   params.tokens[index] = token;
   result.token = token;
   result.status = kSampled;
-  // Bias was added before penalties, so its `given` is the original logit.
+  // Bias was added before penalties, so the `given` of a bias is the original logit.
   if (ask.logprobs) {
     result.logit = found[1] >= 0   ? biases[found[1]].given
                    : found[0] >= 0 ? history[found[0]].given

@@ -43,7 +43,7 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
     TileQueries<T, kHeadDim> queries;
     queries.rows = shared;
     queries.Hold();
-    // Lines beyond the tile's rows are computed from whatever there is; their results are not used.
+    // Rows of the mma beyond the tile's rows are computed too, but their results are not used.
     TileView view;
     BATON_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -57,8 +57,8 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
     int read = 0;  // the stage to read next
     for (int tile = first_tile; tile <= last_tile; ++tile) {
       CopyAsyncWait<kStages - 2>();
-      // Now the copies of all lanes have arrived, and all lanes have read the stage that is filled
-      // next.
+      // After this barrier, the copies of all lanes have arrived, and all lanes have finished
+      // reading the stage that is filled next.
       SyncWarp();
       const int filled = read == 0 ? kStages - 1 : read - 1;
       if (!loader.Done()) loader.LoadNext(&stages[filled * kStage<kHeadDim>]);

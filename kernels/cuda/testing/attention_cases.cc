@@ -11,8 +11,8 @@
 namespace baton {
 namespace {
 
-// Attention of one step for both sides. K and V are filled for keys that some row sees, and NaN
-// everywhere else.
+// Inputs and output of one step's attention, for the kernel and for its reference implementation. K
+// and V are filled for keys that some row sees, and NaN everywhere else.
 struct ReferenceAttention {
   struct Shape {
     KvLayout layout;
@@ -72,7 +72,7 @@ void RunPagedCase(KernelTrial& trial, int i) {
                            .block_tokens = trial.Pick(1, 40),
                            .type = kTypes[i % 3]};
   const int windows[] = {0, trial.Pick(1, 20), trial.Pick(30, 100), 1 << 30};
-  // A chunk after a cached prefix, a whole prompt, and one decode token.
+  // Three sequences: a chunk after a cached prefix, a whole prompt, and one decode token.
   const int chunk = trial.Pick(1, 4), prompt = trial.Pick(1, 5);
   const ReferenceAttention attention(
       trial, {.layout = layout,
@@ -121,8 +121,8 @@ void RunPlanCase(KernelTrial& trial, int i) {
               0, 0);
 }
 
-// Small head_dims come more often. From case `half` on the pools are f16, and each head_dim comes
-// once more.
+// Returns the head_dim of case `i`. Small head_dims come more often. From case `half` on the pools
+// are f16, and all head_dims come again.
 int HeadDim(int i, int half) {
   constexpr int kDimIndex[] = {0, 3, 1, 0, 2, 0, 4, 0};
   return kAttentionHeadDims[i < half ? kDimIndex[i % 8] : i - half];
@@ -140,8 +140,8 @@ void RunSplitCase(KernelTrial& trial, int i) {
   // The cases cover every head_dim, every ratio of heads, several ranges, and more tiles than the
   // pipeline has stages.
   constexpr int kBlockTokens[] = {16, 64, 8, 32, 5}, kMaxRanges = 3;
-  // True for a tile of four rows with a window that leaves a range: of that range, the first row
-  // sees only the last key, and the other rows see no key.
+  // True for one case: a tile of four rows, with a window that leaves a range behind. In that
+  // range, the first row sees only the last key, and the other rows see no key.
   const bool leaves_range = i == kSplitCases - 1;
   const DType type = i < 16 ? DType::kBF16 : DType::kF16;
   const int head_dim = leaves_range ? 64 : HeadDim(i, 16);
@@ -150,7 +150,8 @@ void RunSplitCase(KernelTrial& trial, int i) {
                            .head_dim = head_dim,
                            .block_tokens = kBlockTokens[i / 2 % 5],
                            .type = type};
-  // A chunk that crosses the end of a range or of a tile, a prompt, and one decode token.
+  // Three sequences: a chunk that crosses the end of a range or of a tile, a prompt, and one decode
+  // token.
   const int chunk = leaves_range ? 4 : trial.Pick(2, 5), prompt = trial.Pick(1, 9);
   std::vector<int> lengths = {(i % 4 == 0 ? kAttentionRange : 32 * trial.Pick(1, 3)) + chunk / 2,
                               prompt, i % 4 == 1 ? trial.Pick(513, 600) : trial.Pick(1, 100)};
@@ -211,14 +212,16 @@ void RunSplitCase(KernelTrial& trial, int i) {
 void RunPrefillCase(KernelTrial& trial, int i) {
   constexpr int kBlockTokens[] = {32, 64, 8, 24, 5};
   const DType type = i < 16 ? DType::kBF16 : DType::kF16;
-  const int head_dim = HeadDim(i, 16), ratio = (i * 5 + 2) % 16 + 1;  // all ratios occur
+  // every ratio occurs in some case
+  const int head_dim = HeadDim(i, 16), ratio = (i * 5 + 2) % 16 + 1;
   if (PrefillAttentionSharedBytes(head_dim) > trial.shared_bytes()) return;
   const KvLayout layout = {.layers = 2,
                            .kv_heads = i % 4 == 3 ? 2 : 1,
                            .head_dim = head_dim,
                            .block_tokens = kBlockTokens[i % 5],
                            .type = type};
-  // A chunk that crosses the ends of a range and of tiles of rows, a prompt, and one token.
+  // Three sequences: a chunk that crosses the ends of a range and of tiles of rows, a prompt, and
+  // one token.
   const int tile = kAttentionTileRows / ratio * kPrefillAttentionWarps;
   const int chunk = std::min(tile + trial.Pick(1, 4), 40), prompt = trial.Pick(1, 9);
   const int windows[] = {0, i % 2 == 0 ? 3 : trial.Pick(1, 20), trial.Pick(30, 300), 1 << 30};
@@ -233,7 +236,7 @@ void RunPrefillCase(KernelTrial& trial, int i) {
     std::reverse(lengths.begin(), lengths.end());
     std::reverse(rows.begin(), rows.end());
   }
-  if (i == 3) {  // before those, more sequences than a warp has lanes; one of them has no rows
+  if (i == 3) {  // adds 34 sequences in front, more than a warp has lanes; one of them has no rows
     lengths.insert(lengths.begin(), 34, trial.Pick(1, 9));
     rows.insert(rows.begin(), 34, 1);
     rows[5] = 0;

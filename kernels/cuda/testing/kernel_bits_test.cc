@@ -23,7 +23,7 @@ class KernelBitsTest : public testing::Test {
   TestedKernels tested_;
 };
 
-// The same numbers in two places. The second place is aligned to 2 bytes only.
+// Two copies of the same random matrix. `shifted` is aligned to 2 bytes only.
 struct TwoPlaces {
   TwoPlaces(KernelTrial& trial, int rows, int cols, float deviation = 1)
       : aligned(trial.Memory(DType::kBF16, size_t{1} * rows * cols)),

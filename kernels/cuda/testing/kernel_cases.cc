@@ -15,7 +15,8 @@ namespace {
 
 constexpr DType kTypes[] = {DType::kBF16, DType::kF16, DType::kF32};
 
-// Runs the kernel and its reference implementation. `make` returns the parameters of one side.
+// Runs the kernel and its reference implementation. `make` returns the parameters for the given
+// side: for the kernel or for its reference implementation.
 template <typename MakeParams>
 void RunBoth(KernelTrial& trial, const Kernel& kernel, const MakeParams& make) {
   trial.Run(kernel, make(Side::kKernel), make(Side::kReference));
@@ -103,7 +104,7 @@ KernelCase EmbeddingCase() {
             for (int row = 0; row < rows; ++row) {
               if (!trial.Chance(3)) continue;
               followed[row] = trial.Pick(0, 3);
-              some[row] = -1;  // not known yet when the step starts
+              some[row] = -1;  // the token is not known yet when the step starts
             }
             ReferenceMemory* const tokens = trial.Array(some);
             ReferenceMemory* const follows = trial.Array(followed);
@@ -188,7 +189,8 @@ KernelCase BiasRowsCase() {
                                     .cols = cols,
                                     .accumulate = accumulate};
             });
-            // Both sides round the sum of two bf16 once, so results must be equal.
+            // The kernel and its reference implementation round the sum of two bf16 once, so
+            // results must be equal.
             trial.Check(absl::StrCat(rows, " rows of ", cols, accumulate ? ", added" : ""), 0, 0);
           }};
 }

@@ -12,7 +12,8 @@
 namespace baton {
 
 // Random cases of one kernel. A case sets up memory, runs the kernel and its reference
-// implementation, and compares. `i` selects the types, sizes and ratios that every run must cover.
+// implementation, and compares the results. The case's number `i` selects types, sizes and ratios,
+// so that a run of all cases covers each of them.
 struct KernelCase {
   int cases = 0;
   std::function<void(KernelTrial& trial, int i)> run;

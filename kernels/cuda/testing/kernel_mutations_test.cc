@@ -13,9 +13,9 @@ using mutations::Mutation;
 // The cases of kernels_test.cc must fail for every mutation of the kernels.
 class KernelMutationsTest : public testing::Test {
  protected:
-  // Checks that the case catches all mutations that it reaches, and that these are `count`. Raise
-  // `count` when you add mutations. If the number falls by itself, the case reaches less of the
-  // kernels than before.
+  // Checks that the case catches all mutations that it reaches, and that it reaches `count` of
+  // them. Raise `count` when you add mutations. If the number falls by itself, the case reaches
+  // less of the kernels than before.
   static void ExpectAllCaught(const KernelCase& kernel_case, size_t count) {
     const mutations::MutationReport report = mutations::TryMutations(
         mutations::AllMutations(),
@@ -32,7 +32,7 @@ class KernelMutationsTest : public testing::Test {
   // Checks that each mutation of the list is reached by at least one case.
   static void TearDownTestSuite() {
     const testing::TestSuite& suite = *testing::UnitTest::GetInstance()->current_test_suite();
-    // Some tests are filtered out.
+    // Some tests were filtered out, so not every mutation can have been reached.
     if (suite.test_to_run_count() < suite.total_test_count()) return;
     EXPECT_THAT(mutations::Without(mutations::OfList(mutations::AllMutations(), "kernel_mutations"),
                                    caught_),

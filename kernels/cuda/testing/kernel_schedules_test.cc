@@ -13,9 +13,11 @@ namespace {
 class KernelSchedulesTest : public testing::TestWithParam<KernelCase (*)()> {};
 
 TEST_P(KernelSchedulesTest, AreItsReferenceUnderOthersToo) {
-  // kernels_test.cc runs each case under one of these kinds, chosen by the number of the case.
+  // The number of kinds of schedules. kernels_test.cc runs each case under one kind, chosen by the
+  // number of the case.
   constexpr int kKinds = 6;
-  // If BATON_CASES is above 10, it is the number of schedules; further ones have other priorities.
+  // If BATON_CASES is above 10, it is the number of schedules to try. Those after the first kKinds
+  // have other priorities.
   const char* const cases = std::getenv("BATON_CASES");
   int wanted = 0;
   if (cases == nullptr || !absl::SimpleAtoi(cases, &wanted) || wanted <= 10) wanted = kKinds;

@@ -106,7 +106,7 @@ absl::Status ReferenceMemory::Compare(double slack, double max_apart) {
 KernelTrial::KernelTrial(uint32_t seed, const TestedKernels* tested)
     : tested_(tested), random_(seed) {
   if (tested->runtime == nullptr) return;
-  // A copy stream, because it has no workspace for GEMMs.
+  // A copy stream suffices, and has no workspace for GEMMs.
   stream_ = tested->runtime->CreateStream(StreamKind::kCopy).value();
 }
 
@@ -159,8 +159,8 @@ void KernelTrial::RunKernel(const Kernel& kernel, const LaunchShape& shape, cons
   for (const auto& memory : memory_) {
     if (memory->bytes() > 0) {
       map.Add(memory->at(Side::kKernel), memory->bytes(), !memory->is_output());
-      // NaN counts as never written. Parts of an output may have been filled, because they are read
-      // too.
+      // Elements with NaN count as never written. Parts of an output that the kernel also reads
+      // were filled in before.
       if (memory->is_output()) memory->MarkFilled(&map);
     }
   }

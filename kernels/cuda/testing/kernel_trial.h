@@ -35,11 +35,11 @@ struct TestedKernels {
   }
 };
 
-// The kernel, or its reference implementation (its reference).
+// The two sides that a trial compares: the kernel and its reference implementation.
 enum class Side { kKernel, kReference };
 
-// Memory with two copies, one for the kernel and one for its reference. Both have the same content
-// at first, and NaN wherever nothing was filled in.
+// Memory in two copies, one for the kernel and one for its reference implementation. Both copies
+// have the same content at first, and NaN wherever nothing was filled in.
 class ReferenceMemory {
  public:
   // If `runtime` is not null, the kernel's copy is on the device. A second copy on the host holds
@@ -48,7 +48,7 @@ class ReferenceMemory {
                   DeviceRuntime* runtime = nullptr);
   ~ReferenceMemory();
 
-  // Address of element `index` for the code of that side.
+  // Address of element `index` in the copy that `side` uses.
   std::byte* at(Side side, size_t index = 0) {
     std::byte* const begin = side == Side::kKernel && device_ != nullptr
                                  ? device_
@@ -60,25 +60,25 @@ class ReferenceMemory {
   // Copies `bytes` from `from` into both copies; for arrays of integers or structs.
   void SetBytes(const void* from, size_t bytes);
 
-  // Makes the kernel's output the expected one: copies it to the reference's copy, and fills the
-  // kernel's copy with NaN again.
+  // Makes the kernel's output the expected one: copies it to the copy of the reference
+  // implementation, and fills the kernel's copy with NaN again.
   void MakeExpected() {
     std::memcpy(host(Side::kReference), host(Side::kKernel), bytes());
     std::memset(host(Side::kKernel), 0xff, bytes());
   }
-  // Copies the reference's copy to the kernel's copy.
+  // Overwrites the kernel's copy with the copy of the reference implementation.
   void GiveToKernel() { std::memcpy(host(Side::kKernel), host(Side::kReference), bytes()); }
 
   // Tells the checker which elements were filled in.
   void MarkFilled(simt::MemoryMap* map);
-  // Copy to and from the device. They need a runtime.
+  // Copy the kernel's copy to the device and back. They need a runtime.
   absl::Status Upload(DeviceStream& stream);
   absl::Status Download(DeviceStream& stream);
 
   size_t bytes() const { return elements_ * DTypeBytes(type_); }
   bool is_output() const { return is_output_; }
-  // For memory that one kernel writes for another, and that the reference does not write. Compare
-  // then checks only the margins.
+  // Marks memory that one kernel writes for another, and that the reference implementation does not
+  // write. Compare then checks only the margins.
   void SetScratch() { is_scratch_ = true; }
   // Compares the two copies. Elements of an output may differ by `slack` or by one unit in the last
   // place, and at most two of them plus a fraction `max_apart` may differ at all. If `max_apart`
@@ -104,7 +104,8 @@ class ReferenceMemory {
   std::byte* device_ = nullptr;
 };
 
-// A tensor for both sides. Its rows are `stride` elements apart and may have any alignment.
+// A tensor for a kernel and its reference implementation. Its rows are `stride` elements apart and
+// may have any alignment.
 struct ReferenceTensor {
   ReferenceMemory* memory;
   int rows, cols, stride;

@@ -6,8 +6,9 @@
 namespace baton {
 namespace {
 
-// Part of three programs: with normal emulated kernels (kernels_emulated_test), with kernels whose
-// accesses are checked (kernels_checked_test), and with a GPU (kernels_cuda_test).
+// This file is part of three test programs: with normal emulated kernels (kernels_emulated_test),
+// with kernels whose accesses are checked (kernels_checked_test), and with a GPU
+// (kernels_cuda_test).
 class KernelsTest : public testing::Test {
  protected:
   void ExpectReferences(const KernelCase& kernel_case) {

@@ -142,7 +142,7 @@ void RunReference(const RopeWriteKvParams& p) {
 
 namespace {
 
-// Computes attention of the rows whose sequence has `least` to `most` rows in the step.
+// Computes attention of the rows whose sequence has `min` to `max` rows in the step.
 void AttendRows(const PagedAttentionParams& p, int min, int max) {
   const int head_dim = p.pages.head_dim, group = p.heads / p.pages.kv_heads;
   for (int row = 0; row < p.step.rows; ++row) {

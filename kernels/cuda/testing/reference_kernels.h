@@ -5,9 +5,8 @@
 namespace baton {
 
 // Reference implementations of the kernels, as simple as possible. They take the same parameters,
-// but with pointers to host memory. They use double arithmetic in the order of reading, and round
-// once where the kernel writes. So a kernel's result differs only by its float arithmetic. For
-// tests.
+// but with pointers to host memory. They use double arithmetic, and round once where the kernel
+// writes. So a kernel's result differs only by its float arithmetic. For tests.
 void RunReference(const EmbeddingParams& params);
 void RunReference(const GatherRowsParams& params);
 void RunReference(const RmsNormParams& params);
@@ -17,8 +16,8 @@ void RunReference(const RopeTableParams& params);
 void RunReference(const RopeWriteKvParams& params);
 void RunReference(const PagedAttentionParams& params);
 void RunReference(const AttentionPlanParams& params);
-// These compute only the rows that split_attention and merge_attention compute, or those that
-// prefill_attention computes.
+// Compute only the rows that the named kernels compute: split_attention and merge_attention, or
+// prefill_attention.
 void RunReference(const SplitAttentionParams& params);
 void RunReference(const PrefillAttentionParams& params);
 void RunReference(const ArgmaxParams& params);
