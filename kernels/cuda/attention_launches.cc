@@ -33,7 +33,8 @@ absl::Status AttentionLaunches::Reserve(const StepMemory& memory) {
   return partial_memory_.AtLeast(memory.attention_partials).status();
 }
 
-// Counts work in the same way as attention_plan.cu: whole tiles, in the order of rows.
+// Cuts the rows into parts of whole tiles, in the order of rows. Counts work items in the same way
+// as attention_plan.cu.
 void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
                                      absl::Span<const SequenceRows> sequences, int prefill_rows,
                                      int tile_rows, std::vector<Part>* parts) const {
@@ -140,7 +141,7 @@ absl::Status AttentionLaunches::Attend(const PagedAttentionParams& params,
       .sequences = static_cast<int32_t>(sequences.size()),
       .prefill_rows = PrefillAttentionRows(params, shared_bytes),
       .tile_rows = AttentionTileRows(params) * kPrefillAttentionWarps};
-  int max_split_rows = 0;  // in the longest sequence for split attention
+  int max_split_rows = 0;  // rows of the longest sequence that split attention computes
   for (const SequenceRows& sequence : sequences) {
     if (sequence.rows >= prefill.prefill_rows) {
       prefill.tiles += TilesOf(sequence.rows, prefill.tile_rows);
@@ -172,7 +173,7 @@ absl::Status AttentionLaunches::AttendSplit(const PagedAttentionParams& params,
   if (version != plans.version || params.window != plans.window ||
       prefill_rows != plans.prefill_rows || tile_rows != plans.tile_rows ||
       line_bytes != plans.line_bytes) {
-    plans.version = 0;  // stays so if making the plans fails
+    plans.version = 0;  // stays 0 if making the plans fails
     if (is_fixed) {
       plans.parts = {{.plan = {.step = params.step,
                                .first_row = 0,

@@ -146,7 +146,7 @@ TEST(AttentionLaunchesTest, LittleMemoryForPartialResultsChangesNoBit) {
   for (const int window : {0, 40}) {
     const auto expected = Attend({.window = window});
     ASSERT_TRUE(expected.ok()) << expected.status();
-    // A part is one tile with 1 byte, and several tiles with 40,000 bytes.
+    // A limit of 1 byte gives parts of one tile each; 40,000 bytes give parts of several tiles.
     for (const size_t bytes : {1, 40'000}) {
       const auto got = Attend({.max_partial_bytes = bytes, .window = window});
       ASSERT_TRUE(got.ok()) << got.status();

@@ -71,7 +71,7 @@ if(BATON_HAVE_CUDA)
   # Warnings of nvcc and ptxas are errors in every build: they mostly show a kernel that does not do
   # what was meant.
   add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>")
-  # A quarter of the size; all drivers for CUDA 13 can read it.
+  # Compresses GPU code to a quarter of its size. All drivers for CUDA 13 can read it.
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
     add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>")
   endif()

@@ -172,7 +172,7 @@ class CudaBackend final : public Backend {
     bool accumulate = args.accumulate;
     if (args.bias.data != nullptr) {
       RETURN_IF_ERROR(CheckLoaded("gemm", args.bias));
-      // The product is then added to the bias, as it is added to a residual.
+      // Puts the bias into `out`; the GEMM then adds its product to `out`.
       RETURN_IF_ERROR(Launch(kernels_.bias_rows, BiasRowsParams{.bias = args.bias.data,
                                                                 .out = args.out.data,
                                                                 .out_stride = args.out.stride,
@@ -381,7 +381,7 @@ class CudaBackend final : public Backend {
         absl::StrCat("an operation on ", args.q.rows, " rows, in a step of ", step_.rows().rows));
   }
 
-  // Records an event after the layer if the step needs one per layer and none has been recorded
+  // Records an event after the layer if the step needs one event per layer and this layer has none
   // yet.
   absl::Status MarkLayer(int layer) {
     if (!marks_ || static_cast<int>(steps_[next_].layers.size()) > layer) return absl::OkStatus();
@@ -414,7 +414,7 @@ class CudaBackend final : public Backend {
     return graphs_.Run(fixed_.rows, samples_.variant(), now_given, run);
   }
 
-  // Computes logits in logits_. End copies them to the host.
+  // Computes the step's logits in logits_. End() copies them to the host.
   absl::Status LogitsInStep(LogitsArgs args) {
     args.out = absl::MakeSpan(args.out.data(), args.rows.size() * args.head.rows);
     RETURN_IF_ERROR(CheckArgs(args));
@@ -486,7 +486,7 @@ class CudaBackend final : public Backend {
     Started& started = steps_[next_];
     started.sampled = step.sampled;
     RETURN_IF_ERROR(runtime_->Record(*started.ended, *stream_));
-    // The last call that can fail, because fetched tokens must be taken.
+    // This must be the last call that can fail: once tokens are fetched, FinishStep must take them.
     RETURN_IF_ERROR(samples_.Fetch());
     next_ = (next_ + 1) % kMaxSteps;
     ++started_;
@@ -514,7 +514,7 @@ class CudaBackend final : public Backend {
   const bool has_graphs_;
   uint64_t programs_ = 0;
   const StepArgs* in_step_ = nullptr;  // the step whose operations are being called
-  // Fixed form of that step; has no rows if the step is not fixed.
+  // Fixed form of in_step_; has no rows if that step is not fixed.
   AttentionLaunches::FixedStep fixed_;
   std::vector<TokenId> padded_tokens_;
   struct Started {

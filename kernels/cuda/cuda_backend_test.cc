@@ -111,8 +111,8 @@ TEST_F(CudaBackendTest, AStepLikeOneBeforeAllocatesNothing) {
 
 TEST_F(CudaBackendTest, WhatIsKeptOfAStepIsNotTakenForAnother) {
   // Changes positions, block tables, frequencies or rows from one step to the next, one of them at
-  // a time. Each step must give the same logits as after an unrelated step, when nothing kept can
-  // be used.
+  // a time. Each step must give the same logits as it gives after an unrelated step, when it can't
+  // reuse anything that an earlier step uploaded.
   const std::vector<SequenceRows> early = {{0, 2, 0, blocks_}}, late = {{0, 2, 2, blocks_}},
                                   elsewhere = {{0, 2, 0, other_blocks_}},
                                   one = {{0, 1, 0, blocks_}};
@@ -132,14 +132,14 @@ TEST_F(CudaBackendTest, WhatIsKeptOfAStepIsNotTakenForAnother) {
   // An unrelated step in between, so that everything has to be uploaded again.
   const std::vector<BlockId> mixed = {3};
   const auto fresh = steps([&] { Step({1, 2, 3}, {{0, 3, 0, mixed}}, 0.7f); });
-  // 1 attends to KV that other steps wrote
+  // step 1 is left out, because it attends to KV that other steps wrote
   for (const int i : {0, 2, 3, 4, 5}) EXPECT_EQ(kept[i], fresh[i]) << i;
   EXPECT_NE(kept[0], kept[3]);
 }
 
 TEST_F(CudaBackendTest, RotaryTableIsThatOfTheRowsBeingWritten) {
-  // Attention over other rows runs between the two writes. So the second write finds its rows on
-  // the device already, but not its rotary table.
+  // Attention over other rows runs between two calls of RopeAndWriteKv. So the second call finds
+  // its rows on the device already, but not its rotary table.
   const std::vector<SequenceRows> first = {{0, 2, 0, blocks_}}, second = {{0, 2, 2, blocks_}};
   std::vector<float> frequencies(kHeadDim / 2, 0.5f);
   const Rope rope{frequencies, 1};

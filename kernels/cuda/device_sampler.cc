@@ -327,7 +327,7 @@ absl::Status DeviceSampler::Enqueue(float* logits, int32_t* tokens, int rows, co
   const LaunchShape by_row = {.grid_x = rows, .threads = kSampleThreads};
   const LaunchShape alternatives = {.grid_x = rows,
                                     .threads = Threads(SampleBlocks(vocab), 32, kSampleThreads)};
-  // One thread for two blocks of logits, within the limits of sample_token.
+  // Each thread takes two blocks of logits, within the limits for threads of sample_token.
   const LaunchShape token = {.grid_x = rows,
                              .threads = Threads(vocab / 128, 128, kSampleTokenThreads)};
   const auto launch = [&](const Kernel& kernel, const LaunchShape& shape) {

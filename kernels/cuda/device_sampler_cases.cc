@@ -48,14 +48,14 @@ void FillLogits(Chance& chance, int kind, absl::Span<float> logits) {
   for (int i = chance.Pick(0, 0, 1, 5); i > 0; --i) logits[chance.Below(vocab)] = -kInfinity;
   const auto somewhere = [&]() -> float& { return logits[chance.Below(vocab)]; };
   switch (kind) {
-    case 0:  // all are equal
+    case 0:  // all logits are equal
       std::fill(logits.begin(), logits.end(), chance.Pick(0.0f, -3.5f));
       break;
-    case 1:  // one is much better, all others are equal
+    case 1:  // one logit is much larger, all others are equal
       std::fill(logits.begin(), logits.end(), -2.0f);
       somewhere() = std::log(static_cast<float>(vocab)) * chance.Pick(0.5f, 1.0f, 2.0f);
       break;
-    case 2:  // zeros of both signs are equal
+    case 2:  // zeros of both signs, which count as equal
       for (float& logit : logits) logit = chance.Pick(0.0f, -0.0f, -0.0f, -1.0f);
       break;
     case 3:
@@ -64,11 +64,11 @@ void FillLogits(Chance& chance, int kind, absl::Span<float> logits) {
     case 4:
       std::fill(logits.begin(), logits.end(), -kInfinity);
       break;
-    case 5:  // only one can be sampled
+    case 5:  // only one token can be sampled
       std::fill(logits.begin(), logits.end(), -kInfinity);
       somewhere() = -4;
       break;
-    case 6:  // the two best are the last ones
+    case 6:  // the two largest logits are the last ones
       logits[vocab - 1] = logits[std::max(0, vocab - 2)] = 40;
       break;
     case kClose:
@@ -125,7 +125,8 @@ Sequence SomeSequence(Chance& chance, int i, int vocab) {
   return sequence;
 }
 
-// Leaves no randomness, so that the result depends on the tokens appended before.
+// Makes sampling greedy, with penalties. The result then depends on the tokens sampled before, and
+// not on random numbers.
 void MakeGreedyWithPenalties(Chance& chance, Sequence* sequence) {
   SamplingOptions& options = sequence->options;
   options.temperature = 0;
@@ -213,7 +214,7 @@ class Sampled {
       std::vector<int> slots = {0, 1, 2, 3, 4, 5, -1, -1};
       std::shuffle(slots.begin(), slots.end(), chance_.random());
       slots.resize(chance_.Pick(1, 4, kMaxRows));
-      if (step > 0) {  // keeps sequences 0 to 2 running
+      if (step > 0) {  // samples for sequences 0 to 2 again, as far as there are rows
         for (int i = 0; i < 3 && i < static_cast<int>(slots.size()); ++i) {
           if (std::find(slots.begin(), slots.end(), i) == slots.end()) slots[i] = i;
         }
@@ -231,7 +232,8 @@ class Sampled {
     sequences_[slot] = std::move(sequence);
     return sampler_->Join(slot, sequences_[slot].options, sequences_[slot].history.get());
   }
-  // In the first step, keeps sequences 0 to 2: their growing penalties have to be observed.
+  // Gives the slot to a new sequence. After the first step, sequences 0 to 2 keep their slots, so
+  // that their penalties grow.
   absl::Status JoinAnew(int slot, int step) {
     if (slot < 3 && step == 0) return absl::OkStatus();
     return Join(slot, SomeSequence(chance_, slot, vocab_));
@@ -327,7 +329,7 @@ class Sampled {
   std::byte* tokens_ = nullptr;
   std::vector<Sequence> sequences_;
   Sampler host_;
-  // One entry per step.
+  // Expected results: one entry per step, each with one entry per row.
   std::vector<std::vector<std::optional<absl::StatusOr<SampledToken>>>> expected_;
   int taken_ = 0;
 };

@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-// The cases must fail for every mutation of the drawing kernels and of the code that they use.
+// The cases must fail for every mutation of the sampling kernels and of the code that they use.
 TEST(DeviceSamplerMutationsTest, AllAreCaught) {
   const mutations::MutationReport report = mutations::TryMutations(
       mutations::AllMutations(),

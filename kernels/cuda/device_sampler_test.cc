@@ -38,7 +38,7 @@ class OnDevice : public testing::Test {
             .slots = slots,
             .history_tokens = std::min(vocab, 10)};
   }
-  // Draws a token from these logits in slot 0.
+  // Samples a token from these logits in slot 0.
   absl::StatusOr<SampledToken> Sample(DeviceSampler& sampler, const std::vector<float>& logits,
                                       int position) {
     float* const device = reinterpret_cast<float*>(Uploaded(logits));

@@ -65,7 +65,8 @@ TEST_F(NumberedStepsTest, OfTooManyGraphsThoseReplayedLongestAgoAreDropped) {
   EXPECT_EQ(counts_.recorded, kMax);
   EXPECT_EQ(counts_.replayed, kMax);
   EXPECT_EQ(counts_.dropped, 0);
-  // For two more graphs, those of steps 1 and 2 are dropped, because step 0 was replayed later.
+  // To record two more graphs, the graphs of steps 1 and 2 are dropped, because the graph of step 0
+  // was replayed later.
   EXPECT_EQ(Run(0), 0);
   for (int round = 0; round < 3; ++round) run_all(kMax, kMax + 2);
   EXPECT_EQ(counts_.recorded, kMax + 2);
@@ -182,7 +183,7 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAlone) {
   ExpectSameBits({.kv_type = DType::kF16}, 4, 40, 40);
 }
 
-// Head sizes that split attention supports, and sequences that outgrow their window.
+// Head sizes that split attention supports, and sequences that become longer than their window.
 TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneInSplitAttention) {
   const SmallDecoder::Shape shape = {.head_dim = 64,
                                      .heads = 4,
@@ -214,12 +215,14 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWithManyWindows) {
                                      .windows = {15, 2, 3, 5, 7, 9, 11, 13, 15, 0}};
   const TestDevice device(SeededDevice(7));
   SmallDecoder recorded(device, shape, true), alone(device, shape, false);
-  for (int position = 290; position < 300; ++position) {  // past the first range of keys (256)
+  // longer than the first range of keys (256)
+  for (int position = 290; position < 300; ++position) {
     const auto items = Batch(2 + position % 2, position, shape.block_tokens);
     EXPECT_EQ(recorded.Run(items), alone.Run(items, false)) << position;
   }
   EXPECT_EQ(recorded.Pool(), alone.Pool());
-  // Two sizes are recorded. The second one moved the memory of the first.
+  // Steps of two sizes are recorded. Steps of the second size moved memory that the first graph
+  // used.
   EXPECT_EQ(recorded.counts().recorded, 2);
   EXPECT_EQ(recorded.counts().replayed, 5);
 }
@@ -269,8 +272,8 @@ SmallDecoder::Item ChunkOfSeven(int first_position, int block_tokens) {
   return item;
 }
 
-// Only the partial results of attention move here. The first chunk has as many rows as the second,
-// so other memory does not grow.
+// In this test only the partial results of attention move to other memory. The first chunk has as
+// many rows as the second, so other memory does not grow.
 TEST(RecordedStepTest, IsRecordedAnewWherePartialResultsOfAttentionMoved) {
   const SmallDecoder::Shape shape = {
       .head_dim = 64, .heads = 4, .kv_heads = 2, .block_tokens = 16, .context = 600};
@@ -327,7 +330,7 @@ TEST(RecordedStepTest, ThatCannotBeRecordedRunsAsItIs) {
   const TestDevice device(SeededDevice(1));
   SmallDecoder recorded(device, shape, true), alone(device, shape, false);
   for (int i = 0; i < 4; ++i) {
-    recorded.fails = i == 1;  // fails while it is being recorded
+    recorded.fails = i == 1;  // step 1 fails while it is being recorded
     EXPECT_EQ(recorded.Run(Batch(2, i, shape.block_tokens)),
               alone.Run(Batch(2, i, shape.block_tokens), false));
   }

@@ -15,15 +15,16 @@ namespace {
 
 constexpr int64_t kWord = sizeof(int32_t);
 
-// Returns the rows of the largest step that is recorded.
+// Returns the number of rows of the largest step that is recorded.
 int RecordedRows(const StepLimits& limits) {
   return StepGraphs::RowsFor(std::min({limits.sequences, limits.rows, StepGraphs::kMaxRows}),
                              limits.rows);
 }
 
 // Counts the memory of split attention, as AttentionLaunches cuts its work: into tiles of rows of
-// one sequence, whose keys are cut into ranges. It takes the sequences that have too few rows for
-// prefill_attention. Tiles have as many rows as the longest of these, up to AttentionTileRows.
+// one sequence, whose keys are cut into ranges. Split attention computes the sequences that have
+// too few rows for prefill_attention. Each tile has as many rows as the longest of these sequences,
+// up to AttentionTileRows.
 void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t max_partial_bytes,
                          StepMemory* memory) {
   const KvLayout& layout = limits.layout;
@@ -36,7 +37,7 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
   const int64_t largest_tile = AttentionTileRows(params);
   int64_t max_tiles = 0;
   for (int64_t tile_rows = 1; tile_rows <= std::min(largest_tile, rows); ++tile_rows) {
-    // Unless tiles have the largest size, no sequence is longer than a tile.
+    // If tiles have less than the largest size, each sequence fits in one tile.
     int64_t tiles = sequences;
     if (tile_rows == largest_tile) {
       tiles = std::min(rows, rows / tile_rows + sequences);
@@ -49,7 +50,7 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
     memory->attention_partials =
         std::max(memory->attention_partials, static_cast<size_t>(items * tile_bytes));
   }
-  // A recorded step has one plan, which is valid for sequences of any length.
+  // A recorded step has one plan for each window, which is valid for sequences of any length.
   if (const int64_t recorded = RecordedRows(limits); recorded > 0) {
     const int64_t row_bytes = AttentionLineBytes(layout.head_dim) * limits.heads;
     const int64_t items =
@@ -77,7 +78,7 @@ StepMemory StepMemory::For(const StepLimits& limits, size_t shared_bytes,
   const size_t pairs = limits.layout.head_dim / 2;
   const size_t blocks = limits.layout.BlocksFor(limits.context);
   StepMemory memory;
-  // The content that StepUpload::Begin uploads.
+  // Bytes that StepUpload::Begin uploads.
   memory.step =
       UploadSlab::CapacityFor(kWord * (3 * rows + logit_rows + sequences * (pairs + blocks)) +
                               sequences * (sizeof(DeviceSequence) + sizeof(DeviceRope)));

@@ -22,7 +22,7 @@ SamplingOptions OptionsOf(const SampleOptions& sample) {
   options.stop_tokens.assign(sample.stop_tokens.begin(), sample.stop_tokens.end());
   options.min_tokens = sample.min_tokens;
   // Banned tokens become bad words of one token each. If there are too many for bad words, the rest
-  // become stop tokens that always come too early.
+  // become stop tokens, with a min_tokens that no answer reaches.
   for (const TokenId id : sample.banned) {
     if (options.bad_words.size() < SamplingOptions::kMaxBadWords) {
       options.bad_words.push_back({id});
@@ -52,7 +52,7 @@ bool CanSampleFrom(int vocab) { return vocab >= 1 && vocab <= kMaxSampleVocab; }
 DeviceSamplerOptions SizesFor(int rows, int vocab) {
   return {.vocab = vocab,
           .max_rows = rows,
-          .slots = 2 * rows,  // so that sequences of the step before still have their slots
+          .slots = 2 * rows,  // so that sequences of the previous step still have their slots
           .history_tokens = std::min(kMaxHistoryTokens, vocab)};
 }
 
@@ -90,7 +90,7 @@ std::vector<size_t> StepSamples::Allocations(int rows, int vocab) {
 
 absl::Status StepSamples::Reserve(int rows, int vocab) {
   if (!CanSampleFrom(vocab) || (vocab == vocab_ && rows <= max_rows_)) return absl::OkStatus();
-  sampler_ = nullptr;  // frees its memory before the next one takes its own
+  sampler_ = nullptr;  // frees the old sampler's memory before the new sampler is created
   max_rows_ = 0;
   latest_.clear();
   return Create(rows, vocab);
@@ -111,7 +111,7 @@ absl::Status StepSamples::Create(int rows, int vocab) {
   return absl::OkStatus();
 }
 
-// Returns true if the slot has all that is needed to sample the sequence's next token.
+// Returns true if the slot has everything that sampling the sequence's next token needs.
 bool StepSamples::Knows(const Slot& slot, const SampleOptions& sample) const {
   return slot.joined && slot.sample.sequence == sample.sequence &&
          (sample.sequence == 0 || slot.next_position == sample.position) &&

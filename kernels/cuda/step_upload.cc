@@ -24,8 +24,9 @@ absl::Status StepUpload::Reserve(const StepMemory& memory) {
   return table_.AtLeast(memory.rope_table).status();
 }
 
-// Writes to content_: the sequence of each row from `owners` on, the sequences from `places` on,
-// and block tables at the end. Indices of block tables count from `tables`.
+// Writes to content_: from index `owners` on, the sequence of each row; from index `places` on, the
+// sequences; and at the end, the block tables. Each sequence refers to its block table by an index
+// that counts from `tables`.
 absl::Status StepUpload::PutRows(absl::Span<const SequenceRows> sequences, int rows,
                                  const KvLayout& layout, size_t owners, size_t places,
                                  size_t tables) {
@@ -52,9 +53,9 @@ absl::Status StepUpload::PutRows(absl::Span<const SequenceRows> sequences, int r
   return absl::OkStatus();
 }
 
-// Writes to content_: the ropes from `heads` on, and frequencies at the end. Indices of frequencies
-// count from `frequencies`; ropes that share a table share its copy. Sets ropes_.max_pairs and
-// ropes_.shared.
+// Writes to content_: from index `heads` on, the ropes; and at the end, the frequencies. Each rope
+// refers to its frequencies by an index that counts from `frequencies`; ropes with the same array
+// of frequencies share one copy. Sets ropes_.max_pairs and ropes_.shared.
 void StepUpload::PutRopes(absl::Span<const Rope> ropes, size_t heads, size_t frequencies) {
   ropes_.max_pairs = 0;
   ropes_.shared = ropes.size() == 1;
@@ -89,8 +90,8 @@ absl::StatusOr<const int32_t*> StepUpload::Upload(UploadSlab* slab) {
 }
 
 // Uploads one array: tokens, `follows`, the sequence of each row, sequences, ropes and logit rows.
-// Frequencies and block tables come last, because their length varies; their indices count from the
-// place where frequencies begin.
+// Frequencies and block tables come last, because their length varies. Indices of both count from
+// the beginning of the frequencies.
 absl::Status StepUpload::Begin(const StepArgs& step, absl::Span<const TokenId> tokens, bool fixed) {
   rows_slab_version_ = ropes_slab_version_ = 0;
   ++rows_version_;
@@ -167,7 +168,7 @@ absl::Status StepUpload::UploadRopes(absl::Span<const Rope> ropes) {
 
 absl::StatusOr<StepUpload::Ropes> StepUpload::RopeTable() {
   if (table_of_rows_ == rows_version_ && table_of_ropes_ == ropes_version_) return ropes_;
-  table_of_rows_ = 0;  // stays so if computing the table fails
+  table_of_rows_ = 0;  // stays 0 if computing the table fails
   ASSIGN_OR_RETURN(const auto table,
                    table_.AtLeast(size_t{2} * rows_.rows * ropes_.max_pairs * sizeof(float)));
   ropes_.table = reinterpret_cast<const float*>(table);

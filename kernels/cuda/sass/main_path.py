@@ -172,8 +172,8 @@ def preferred(one, other, kind):
     side = only(lambda x: x.caps and not (x.products or x.copies or x.look_ups or x.merges))
     if side is not None:
         return 1 - side, "a soft cap, which the model has none of"
-    # A side with calls, but without products, copies or merges, is for rare operands of a division,
-    # or for lanes that have diverged.
+    # A side of a branch with calls, but without mma instructions, copies or merges, is a slow path:
+    # for rare operands of a division, or for lanes that have diverged.
     side = only(lambda x: x.calls and not (x.products or x.copies or x.merges))
     if side is not None:
         return 1 - side, "a slow path"
@@ -252,7 +252,8 @@ class _Walk:
         if staying.count(True) == 1:
             return self._decide(instruction, staying[1], "the other way leaves the loop", following)
         if target == self.header or through == self.header:
-            # One of the two sides goes straight back to the loop's beginning, like `continue`.
+            # One of the branch's two sides goes straight back to the loop's beginning, like
+            # `continue`.
             sides = [self._region(other, None) for other in following]
         else:
             sides = [self._region(through, target), self._region(target, through)]

@@ -34,7 +34,7 @@ class Step:
     streams: int = 1
     context: int = 8192  # keys that each stream's row sees, its own included
     prompt: int = 512  # rows of the prompt
-    prompt_start: int = 0  # position of its first row
+    prompt_start: int = 0  # position of the prompt's first row
     layers: int = 32
     heads: int = 32
     kv_heads: int = 8
@@ -130,7 +130,7 @@ class Launch:
     name: str
     placed_cycles: list  # cycles of one layer, for several ways to place blocks, in ascending order
     bytes: int  # keys and values that one layer reads from memory
-    times: int  # launches in a step
+    times: int  # launches of the kernel in a step
 
     @property
     def cycles(self):

@@ -138,8 +138,8 @@ class Kernel:
     def tiles_of(self, path):
         """Returns how many tiles one pass of the main loop takes: the compiler may unroll it."""
         products = sum(one.opcode == "HMMA" for one in path.trace)
-        # A tile takes head_dim / 4 products (m16n8k16) of q with the keys, head_dim / 4 products of
-        # the weights with the values, and two products of the weights with ones.
+        # A tile takes head_dim / 4 mma instructions (m16n8k16) for q times the keys, head_dim / 4
+        # for the weights times the values, and two for the sums of the weights.
         return max(1, products // (self.head_dim // 2)) if products else 1
 
     def path(self, kind=main_path.PLAIN, choices=None, loop=None):

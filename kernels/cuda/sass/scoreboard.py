@@ -10,7 +10,7 @@ import dataclasses
 from disassembly import NO_BARRIER
 
 
-# Latency of a load from global memory.
+# Latencies of a load from global memory, in cycles, if the L1 or the L2 cache has the data.
 L1_CYCLES = 40
 L2_CYCLES = 270
 
@@ -22,7 +22,8 @@ class Machine:
     latency: dict = dataclasses.field(default_factory=lambda: {
         "LDSM": 33, "LDS": 29, "STS": 20, "LDG": L1_CYCLES, "LDC": 30, "SHFL": 24, "MUFU": 23, "I2F": 16, "F2I": 16,
         "S2UR": 22, "R2UR": 12, "ATOM": 60,
-        # 0, because these copies arrive in time; their bandwidth is counted elsewhere
+        # 0, because asynchronous copies to shared memory arrive in time; their bandwidth is counted
+        # elsewhere
         "LDGDEPBAR": 0,
     })
     other_latency: int = 20
