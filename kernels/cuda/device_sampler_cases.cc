@@ -232,8 +232,8 @@ class Sampled {
     sequences_[slot] = std::move(sequence);
     return sampler_->Join(slot, sequences_[slot].options, sequences_[slot].history.get());
   }
-  // Gives the slot to a new sequence. After the first step, sequences 0 to 2 keep their slots, so
-  // that their penalties grow.
+  // Gives the slot to a new sequence. Step 0 leaves sequences 0 to 2 in their slots, because the
+  // growth of their penalties is to be tested.
   absl::Status JoinAnew(int slot, int step) {
     if (slot < 3 && step == 0) return absl::OkStatus();
     return Join(slot, SomeSequence(chance_, slot, vocab_));
