@@ -6,7 +6,7 @@
 
 namespace baton {
 
-// Upper limits for the steps of a backend, so that it can take memory for them beforehand.
+// Upper limits for the steps of a backend, for which the backend can allocate memory beforehand.
 struct StepLimits {
   int rows = 0;        // max rows of a step
   int sequences = 0;   // max sequences of a step

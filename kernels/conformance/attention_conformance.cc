@@ -59,7 +59,8 @@ TEST_P(BackendConformanceTest, RopeRotatesAndWritesNothingButItsOwnSlots) {
     const int group = bench.Pick(1, 4), block_tokens = bench.Pick(1, 20);
     const KvLayout layout{3, bench.Pick(1, 3), head_dim, block_tokens, type};
     Scene scene = MakeScene(bench, layout, group, {40, 1010, 1});
-    // Three rows from position 37 on, two from 1000 on, one at 0. Row 3 is a padding row.
+    // Three sequences: three rows from position 37 on, two rows from 1000 on, and one row at 0. Row
+    // 3 is a padding row.
     const std::vector<SequenceRows> sequences = {
         {0, 3, 37, scene.blocks[0]}, {4, 2, 1000, scene.blocks[1]}, {6, 1, 0, scene.blocks[2]}};
     const int cols = layout.kv_heads * head_dim;

@@ -179,7 +179,7 @@ TEST(AttentionLaunchesTest, AMixedStepHasTheBitsOfItsSequencesAlone) {
   }
 }
 
-// The replaced kernels take other arguments, so launching one of them fails.
+// Replaces kernels that must not run by a kernel with other parameters, whose launch fails.
 TEST(AttentionLaunchesTest, PrefillAttentionTakesTheChunksOfAMixedStepAndSplitAttentionTheOthers) {
   KernelTable no_split = EmulatedKernels(), no_prefill = EmulatedKernels();
   for (Kernel& kernel : no_split.split_attention) kernel = no_split.argmax;

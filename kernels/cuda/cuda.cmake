@@ -1,6 +1,6 @@
 # Finds nvcc for the whole build, prints the result, and sets BATON_HAVE_CUDA.
-# The root includes this file, because CMake enables a language per folder, and the folder must hold
-# everything that links with CUDA objects.
+# The root CMakeLists.txt includes this file. CMake enables a language per folder, and that folder
+# must hold everything that links with CUDA objects.
 set(BATON_CUDA AUTO CACHE STRING "Build for GPUs: ON, OFF, or AUTO, which is ON where nvcc is found")
 set_property(CACHE BATON_CUDA PROPERTY STRINGS AUTO ON OFF)
 # Machine code for A100, for H100 and H200, and for B200, and PTX, which a driver compiles for later

@@ -22,7 +22,7 @@ class SmallDecoder {
 
   struct Shape {
     int head_dim = 16, heads = 2, kv_heads = 1, block_tokens = 4, context = 64, max_rows = 8;
-    std::vector<int> windows = {0, 0};  // one for each layer
+    std::vector<int> windows = {0, 0};  // attention window of each layer
     DType kv_type = DType::kBF16;
     size_t max_partial_bytes = size_t{64} << 20;
   };

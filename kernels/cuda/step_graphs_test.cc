@@ -75,8 +75,8 @@ TEST_F(NumberedStepsTest, OfTooManyGraphsThoseReplayedLongestAgoAreDropped) {
   EXPECT_EQ(Run(0), 0);
   run_all(3, kMax + 2);
   EXPECT_EQ(counts_.replayed, replayed + kMax);
-  // The first call runs a plain step. The second one records a graph, for which the graph of step 0
-  // is dropped.
+  // In the first round, step 1 runs without a graph. In the second round it is recorded, and the
+  // graph of step 0 is dropped.
   for (int round = 0; round < 2; ++round) EXPECT_EQ(Run(1), 1);
   EXPECT_EQ(counts_.recorded, kMax + 3);
   EXPECT_EQ(counts_.dropped, 3);

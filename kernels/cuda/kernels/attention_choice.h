@@ -19,8 +19,8 @@ bool UsesTensorCores(const PagedAttentionParams& params, size_t shared_bytes);
 // prefill_attention does not fit in `shared_bytes`. UsesTensorCores must be true.
 int32_t PrefillAttentionRows(const PagedAttentionParams& params, size_t shared_bytes);
 
-// Returns the index into KernelTable::split_attention and prefill_attention for these pages, or -1
-// if no such kernel supports them.
+// Returns the index into KernelTable::split_attention and KernelTable::prefill_attention of the
+// kernels for `pages`, or -1 if no kernels support such pages.
 int AttentionKernelIndex(const LayerPages& pages);
 
 // Returns the bytes of a partial result of split_attention for one row, one head and one range: the

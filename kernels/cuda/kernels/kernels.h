@@ -185,9 +185,9 @@ struct AttentionItem {
 };
 
 // Lists the work items of the rows [first_row, first_row + rows) of a step, in the order of rows. A
-// tile is up to `tile_rows` rows of one sequence, counted from the sequence's first row in this
-// range. Sequences that have `prefill_rows` rows or more in the step are left out, because
-// prefill_attention computes them.
+// tile is up to `tile_rows` rows of one sequence, counted from the sequence's first row in
+// [first_row, first_row + rows). Sequences that have `prefill_rows` rows or more in the step are
+// left out, because prefill_attention computes them.
 struct AttentionPlanParams {
   StepRows step;
   int32_t first_row, rows;  // rows of the step

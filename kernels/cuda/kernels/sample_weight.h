@@ -79,8 +79,8 @@ struct Tempered {
 // chunks.
 BATON_DEVICE bool HasHistogram(const SampleRow& ask) { return ask.top_k > 0 || ask.top_p < 1; }
 
-// The tokens that may be sampled: those up to (key, last) in the order of preference. This order is
-// by key, lowest id first among equal keys.
+// The place where a row is cut. The tokens that may be sampled are those with a key above `key`,
+// and those with this key and an id up to `last`.
 struct Cut {
   uint32_t key;
   int last;

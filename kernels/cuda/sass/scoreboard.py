@@ -72,8 +72,8 @@ class Machine:
 class Result:
     cycles: float  # per pass over the trace; all warps run their passes at the same time
     # {index into the trace: cycles} for one pass of the first warp. The cycles of an instruction
-    # are its stall count, the time that others waited for its scoreboard, and the time that it
-    # waited for its unit.
+    # are the sum of its stall count, the time for which other instructions waited for its
+    # scoreboard, and the time for which it waited for its unit.
     spent: dict
 
 

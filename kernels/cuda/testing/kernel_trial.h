@@ -25,8 +25,8 @@ namespace baton {
 // The kernels under test, and the runtime that runs them.
 struct TestedKernels {
   KernelTable kernels;
-  // Runs the kernels, with memory of its device. If null, the emulator runs them with host memory
-  // and the options of KernelTrial.
+  // The device that runs the kernels. If null, the emulator runs the kernels, with host memory and
+  // the options of KernelTrial.
   std::shared_ptr<DeviceRuntime> runtime;
 
   // Max shared memory of a thread block.
@@ -42,8 +42,8 @@ enum class Side { kKernel, kReference };
 // have the same content at first, and NaN wherever nothing was filled in.
 class ReferenceMemory {
  public:
-  // If `runtime` is not null, the kernel's copy is on the device. A second copy on the host holds
-  // the bytes to upload, or those that were downloaded.
+  // If `runtime` is not null, the kernel's copy is on the device. A second copy on the host then
+  // holds the bytes to upload or the downloaded bytes.
   ReferenceMemory(DType type, size_t elements, size_t first_byte, bool is_output,
                   DeviceRuntime* runtime = nullptr);
   ~ReferenceMemory();
@@ -80,10 +80,10 @@ class ReferenceMemory {
   // Marks memory that one kernel writes for another, and that the reference implementation does not
   // write. Compare then checks only the margins.
   void SetScratch() { is_scratch_ = true; }
-  // Compares the two copies. Elements of an output may differ by `slack` or by one unit in the last
-  // place, and at most two of them plus a fraction `max_apart` may differ at all. If `max_apart`
-  // is 0, none may differ. All other memory, margins included, must have the same bits. Returns
-  // DataLoss with the first difference.
+  // Compares the two copies. An element of an output may differ by `slack` or by one unit in the
+  // last place. At most two elements plus the fraction `max_apart` of all elements may differ at
+  // all; if `max_apart` is 0, none may differ. All other memory, margins included, must have the
+  // same bits. Returns DataLoss with the first difference.
   absl::Status Compare(double slack, double max_apart);
 
  private:
@@ -181,8 +181,8 @@ class KernelTrial {
 };
 
 // Random rows of a step over a paged pool: sequences with some earlier positions, padding rows
-// between them, and block tables in random order. Block ids are large, as if this pool were the end
-// of one whose offsets do not fit in 32 bits.
+// between them, and block tables in random order. Block ids are large, as at the end of a pool
+// whose offsets do not fit in 32 bits.
 struct ReferenceStep {
   struct Sequence {
     int rows = 0, first_position = 0;
