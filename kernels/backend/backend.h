@@ -156,7 +156,7 @@ struct StepArgs {
   uint64_t program = 0;
   int max_rows = 0;                  // max rows of the program's tensors
   int context = 0;                   // max positions of a sequence in this program
-  int vocab = 0;                     // all token ids are below this
+  int vocab = 0;                     // size of the vocabulary; all token ids are below it
   absl::Span<const TokenId> tokens;  // [rows]
   // [rows], or empty. If follows[i] is -1, row i has the token tokens[i]. Otherwise it has the
   // token that was sampled for logit row follows[i] of the step started just before this one. Must

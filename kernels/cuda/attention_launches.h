@@ -33,8 +33,8 @@ class AttentionLaunches {
         plans_(runtime),
         partial_memory_(runtime) {}
 
-  // Allocates the memory that `memory` counts, so that steps within the limits that it was counted
-  // for allocate nothing. Returns ResourceExhausted if there is too little.
+  // Allocates the memory that `memory` counts. Steps within the limits that were given to
+  // StepMemory::For then allocate nothing. Returns ResourceExhausted if there is too little memory.
   absl::Status Reserve(const StepMemory& memory);
 
   // A step of one row per sequence, enqueued in a form that stays valid while the sequences grow.

@@ -120,7 +120,7 @@ struct RopeTableParams {
 struct RopeWriteKvParams {
   StepRows step;
   const DeviceRope* ropes;
-  const float* table;  // table of RopeTableParams
+  const float* table;  // the table that rope_table computed
   int32_t max_pairs;
   bool shared;
   void* q;        // [rows, heads * head_dim]
@@ -248,9 +248,9 @@ struct ArgmaxParams {
 struct KernelTable {
   Kernel embedding, gather_rows, rms_norm, bias_rows, silu_mul, rope_table, rope_write_kv,
       paged_attention, attention_plan, merge_attention, argmax;
-  Kernel kv_checksum;  // kv_checksum.h
+  Kernel kv_checksum;  // parameters: kv_checksum.h
   Kernel sample_scan, sample_weigh, sample_alternatives, sample_edit,
-      sample_token;  // sample_kernels.h
+      sample_token;  // parameters: sample_kernels.h
   // One for each head_dim, first for bf16, then for f16 (attention_choice.h).
   Kernel split_attention[2 * std::size(kAttentionHeadDims)];
   Kernel prefill_attention[2 * std::size(kAttentionHeadDims)];

@@ -88,10 +88,11 @@ struct SampleMemory {
   SampleHistory* history;           // [slots, max_history]
   int32_t* history_tokens;          // [slots]: number of tokens in the history
   float* block_maxima;              // [rows, blocks]
-  float* chunk_maxima[2];  // [rows, chunks]: before edits, after edits; +infinity: unsound logits
-  uint64_t* chunk_sums;    // [rows, chunks]
-  uint32_t* bin_counts;    // [rows, kSampleBins]
-  uint64_t* bin_masses;    // [rows, kSampleBins]
+  // [rows, chunks]: before and after edits; +infinity if some logits are NaN or +infinity
+  float* chunk_maxima[2];
+  uint64_t* chunk_sums;  // [rows, chunks]
+  uint32_t* bin_counts;  // [rows, kSampleBins]
+  uint64_t* bin_masses;  // [rows, kSampleBins]
   int32_t max_biases, max_bans, max_history;
 };
 

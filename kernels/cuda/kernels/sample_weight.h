@@ -114,7 +114,7 @@ BATON_DEVICE uint64_t SumOfDigits(const uint32_t* digits, int stride) {
 }
 
 // Returns the largest logit of a row from the maxima of its chunks, or +infinity if some logits are
-// unsound. Called by whole warps.
+// NaN or +infinity. All lanes of a warp call this together.
 BATON_DEVICE float RowLargest(const float* chunk_maxima, int chunks) {
   float largest = -kInfiniteLogit;
   for (int chunk = Lane(); chunk < chunks; chunk += 32) {

@@ -61,7 +61,7 @@ class Timing:
         self.machine = scoreboard.Machine()
         self.cold = self.machine.with_look_up(device.l2_cycles)
         before, after = kernel.outside()
-        # The first keys come from device memory.
+        # Includes the latency of device memory, from which the first keys come.
         self.fixed_cycles = (scoreboard.simulate(before, self.cold, passes=2).cycles + device.memory_cycles +
                              scoreboard.simulate(after, self.cold, passes=2).cycles)
         self._tile_cycles = {}
