@@ -29,7 +29,8 @@ TEST_P(DeviceRuntimeConformanceTest, WhatIsCapturedRunsWithEachReplay) {
   EXPECT_EQ(Download(memory, 64), Numbers(0)) << "capturing runs nothing";
   const auto other = Stream();
   for (int i = 0; i < 3; ++i) Ok(runtime_->Replay(**graph, *stream_));
-  // This replay runs after the earlier ones, although its stream waits for nothing.
+  // Replays of one graph run one after another. So this replay runs after the earlier ones,
+  // although its stream waits for no event.
   Ok(runtime_->Replay(**graph, *other));
   Ok(runtime_->Synchronize(*other));
   EXPECT_EQ(Download(memory, 64), Numbers(44));
@@ -70,7 +71,8 @@ TEST_P(DeviceRuntimeConformanceTest, StreamsThatForkAndJoinAreCapturedTogether) 
   Add(c, b, 1000, 64, *stream_);
   auto graph = runtime_->EndCapture(*stream_);
   ASSERT_TRUE(graph.ok()) << graph.status();
-  Ok(runtime_->Fill(b, 9, 256, *side));  // after the capture, the side stream runs its work again
+  // after the capture, work on the side stream runs instead of being captured
+  Ok(runtime_->Fill(b, 9, 256, *side));
   Ok(runtime_->Synchronize(*side));
   for (uint32_t i = 1; i <= 5; ++i) {
     Ok(runtime_->Replay(**graph, *stream_));
@@ -166,7 +168,8 @@ TEST_P(DeviceRuntimeConformanceTest, AStreamThatJoinedMustBeWaitedFor) {
   Ok(runtime_->WaitFor(*forked, *side));
   Add(memory, memory, 1, 64, *side);
   ExpectRefused(runtime_->EndCapture(*stream_).status());
-  // Both streams run their work again. The event cannot be used until it is recorded again.
+  // The capture has failed, so both streams run their work instead of capturing it. The event
+  // cannot be used until it is recorded once more.
   ExpectRefused(runtime_->WaitFor(*forked, *stream_));
   ExpectRefused(runtime_->Query(*forked).status());
   ExpectRefused(runtime_->Synchronize(*forked));

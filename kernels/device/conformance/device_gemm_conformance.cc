@@ -15,7 +15,7 @@ uint16_t ToBf16(float value) {  // rounds finite values to nearest even
 }
 
 constexpr uint16_t kNan = 0x7fc0;
-// Value of the padding of output rows. A product must not change it.
+// Value of the padding at the end of each output row. A GEMM must not change this padding.
 constexpr float kUntouched = 12345.0f;
 
 struct Shape {
@@ -23,7 +23,7 @@ struct Shape {
   int in_padding, out_padding;
 };
 
-// Random operands. Elements that a product must not read are NaN.
+// Random operands. Elements that a GEMM must not read are NaN.
 struct Operands {
   Operands(const Shape& s, uint32_t seed) : shape(s) {
     std::mt19937 random(seed);
@@ -203,8 +203,8 @@ TEST_P(DeviceRuntimeConformanceTest, CanBeCapturedAndReplayed) {
   gemm.n = 24;
   gemm.k = 32;
   gemm.accumulate = true;
-  // Runs once before the capture, as steps do: a library's first product of a shape may make calls
-  // that captures do not allow.
+  // Runs the GEMM once before the capture, as steps do. The library's first GEMM of a shape may
+  // make calls that a capture does not allow.
   Ok(runtime_->Gemm(gemm, *stream_));
   Ok(runtime_->BeginCapture(*stream_));
   Ok(runtime_->Gemm(gemm, *stream_));

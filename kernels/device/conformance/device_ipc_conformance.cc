@@ -31,10 +31,10 @@ std::vector<uint32_t> Numbers(uint32_t first) {
   return numbers;
 }
 
-// Executes the commands that the test sends to the other process, one per line. Each is answered
-// with a line: "ok", a code and the result in hex, or "error", a code and the message in hex. A
-// Peer has one stream, one piece of imported memory and one imported event, and exports one of
-// each.
+// Runs in the other process of a test and executes the commands that the test sends, one per line.
+// The answer to a command is one line: "ok" or "error", the status code, and in hex the result or
+// the error's message. A Peer has one stream, one piece of imported memory and one imported event.
+// It exports one piece of memory and one event.
 class Peer {
  public:
   explicit Peer(const DeviceRuntimeParam& param) : add_(param.add) {
@@ -77,7 +77,7 @@ class Peer {
     if (command == "wait") return Said(runtime_->WaitFor(*event_, *stream_));
     if (command == "record") return Said(runtime_->Record(*event_, *stream_));
     if (command == "record-own") return Said(runtime_->Record(*own_event_, *stream_));
-    if (command == "add") {  // adds 1 to the imported memory, then copies it to own_
+    if (command == "add") {  // adds 1 to each imported number, then copies the numbers to own_
       auto* const words = reinterpret_cast<uint32_t*>(imported_);
       const AddParams add = {words, words, 1, kCount};
       LaunchShape shape;
@@ -122,7 +122,7 @@ class Peer {
 class PeerProcess {
  public:
   PeerProcess() {
-    int to[2], from[2];  // sending on a socket fails if the other process is gone
+    int to[2], from[2];  // a socket, because sending on a socket fails if the other process is gone
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, to), 0);
     EXPECT_EQ(pipe(from), 0);
     pid_ = fork();
@@ -143,13 +143,14 @@ class PeerProcess {
     std::fclose(from_);
     Reap();
   }
-  // Waits until the peer has ended. The caller must have made it end.
+  // Waits until the peer has ended. The caller must already have closed the peer's input or killed
+  // the peer.
   void Reap() {
     if (pid_ > 0) waitpid(pid_, nullptr, 0);
     pid_ = -1;
   }
 
-  // This and the following calls return Unavailable if the other process is gone.
+  // Sends one command. Like the functions below, returns Unavailable if the other process is gone.
   absl::Status Send(absl::string_view command, absl::string_view bytes = "") {
     const std::string line = absl::StrCat(command, " ", absl::BytesToHexString(bytes), "\n");
     for (size_t sent = 0; sent < line.size();) {

@@ -92,7 +92,7 @@ TEST_P(DeviceRuntimeConformanceTest, TooLargeAnAllocationTellsWhatIsFree) {
 }
 
 TEST_P(DeviceRuntimeConformanceTest, CopiesBetweenEveryTwoKindsOfMemory) {
-  constexpr int kCount = 1000, kFirst = 3, kLast = 997;  // copies [kFirst, kLast)
+  constexpr int kCount = 1000, kFirst = 3, kLast = 997;  // copies elements [kFirst, kLast)
   for (int from_kind = 0; from_kind < 3; ++from_kind) {
     for (int to_kind = 0; to_kind < 3; ++to_kind) {
       SCOPED_TRACE(absl::StrCat("from ", from_kind, " to ", to_kind));
@@ -195,7 +195,7 @@ TEST_P(DeviceRuntimeConformanceTest, RowsOfACopyDoNotOverlap) {
   std::vector<uint8_t> numbers(64);
   std::iota(numbers.begin(), numbers.end(), 0);
   uint8_t* const memory = Upload(numbers);
-  // Each of these copies has rows that overlap, or too many rows.
+  // Each of the next six copies has rows that overlap, or too many rows.
   ExpectInvalid(runtime_->CopyRows(memory + 4, 16, memory, 16, 8, 4, *stream_));
   ExpectInvalid(runtime_->CopyRows(memory, 16, memory + 4, 16, 8, 4, *stream_));
   ExpectInvalid(runtime_->CopyRows(memory + 12, 16, memory, 16, 8, 3, *stream_));
@@ -203,7 +203,8 @@ TEST_P(DeviceRuntimeConformanceTest, RowsOfACopyDoNotOverlap) {
   ExpectInvalid(runtime_->CopyRows(memory + 8, 8, memory, 16, 8, 3, *stream_));
   ExpectInvalid(runtime_->CopyRows(memory, 16, memory + 8, 16, 8, SIZE_MAX / 8, *stream_));
   EXPECT_EQ(Download(memory, 64), numbers);
-  // These do not overlap: two columns of a matrix, and the two halves of memory.
+  // The next two copies do not overlap: one is between two columns of a matrix, the other between
+  // the two halves of the memory.
   Ok(runtime_->CopyRows(memory + 8, 16, memory, 16, 8, 2, *stream_));
   Ok(runtime_->CopyRows(memory + 32, 16, memory, 16, 16, 2, *stream_));
   for (int i = 0; i < 16; ++i) numbers[i / 8 * 16 + 8 + i % 8] = numbers[i / 8 * 16 + i % 8];
@@ -281,7 +282,7 @@ TEST_P(DeviceRuntimeConformanceTest, StreamsThatWaitForOneAnotherTakeTurns) {
   const auto first_done = Event(), second_done = Event();
   uint32_t *const a = Upload(Numbers(kCount, 0)), *const b = Device<uint32_t>(kCount);
   for (uint32_t turn = 0; turn < kTurns; ++turn) {
-    // In the first turn, the event is not yet recorded.
+    // In the first round, second_done has not been recorded yet, so this wait has no effect.
     Ok(runtime_->WaitFor(*second_done, *stream_));
     Add(b, a, 1, kCount, *stream_);
     Ok(runtime_->Record(*first_done, *stream_));

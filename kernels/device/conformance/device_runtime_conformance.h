@@ -19,12 +19,13 @@ namespace baton {
 // Parameters of the suite: one runtime.
 struct DeviceRuntimeParam {
   std::string name;
-  // Creates the runtime. The seed is for choices that a device leaves open. FailedPrecondition
-  // means that there is no such device here; the tests are then skipped.
+  // Creates the runtime. The seed decides what a device leaves open, for example the order of
+  // independent work. FailedPrecondition means that this machine has no such device; the tests are
+  // then skipped.
   std::function<absl::StatusOr<std::unique_ptr<DeviceRuntime>>(uint64_t seed)> create;
   const Kernel* add = nullptr;  // kAdd, compiled for this runtime
   // True if a stream may wait for an imported event after the exporting process has ended. CUDA's
-  // documentation does not say if it may.
+  // documentation does not say whether a stream may.
   bool events_outlive_makers = false;
 };
 
@@ -106,7 +107,8 @@ class DeviceRuntimeConformanceTest : public testing::TestWithParam<DeviceRuntime
   std::vector<std::byte*> device_, pinned_;
 };
 
-// The main program of the other process in the tests of IPC.
+// IsIpcPeer returns true if this process was started as the other process of an IPC test.
+// RunIpcPeer is the main program of that process.
 bool IsIpcPeer(int argc, char** argv);
 int RunIpcPeer(const DeviceRuntimeParam& param);
 

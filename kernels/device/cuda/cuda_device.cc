@@ -9,10 +9,10 @@
 namespace baton {
 namespace {
 
-// A generous guess: enough for StepGraphs::kMaxGraphs graphs of 400 nodes each, and for all
-// kernels.
+// Device memory to leave free for the driver. This is a generous guess: enough for
+// StepGraphs::kMaxGraphs graphs of 400 nodes each, and for all kernels.
 constexpr size_t kDriverBytes = size_t{256} << 20;
-// Also a guess: no CUDA call returns the size of a context.
+// Device memory that a CUDA context takes. This is a guess, because no CUDA call returns the size.
 constexpr size_t kContextBytes = size_t{512} << 20;
 
 // Returns the device's DeviceInfo::id.

@@ -19,8 +19,8 @@ uint32_t Alignment(const void* at) {
 
 }  // namespace
 
-// Describes one product to cuBLASLt. cuBLASLt stores matrices by columns, so our rows are its
-// columns, and it computes out^T [n, rows] = weight [n, k] * in^T [k, rows].
+// Describes one GEMM to cuBLASLt. cuBLASLt stores matrices by columns, so our rows are its columns,
+// and it computes out^T [n, rows] = weight [n, k] * in^T [k, rows].
 struct CudaGemms::Matmul {
   absl::Status Init(const CublasLt& lt, const DenseGemm& p, int rows) {
     const cudaDataType_t out_type = p.out_type == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
@@ -73,8 +73,8 @@ absl::StatusOr<cublasLtMatmulAlgo_t> CudaGemms::Algorithm(const DenseGemm& p, in
   RETURN_IF_ERROR(matmul.Init(*lt_, p, rows));
   cublasLtMatmulPreferenceOpaque_t preference;
   const size_t workspace = kWorkspaceBytes;
-  // Keeps the partial sums of a split product in float: they are stored neither in the type of
-  // `out` nor in `out` itself.
+  // Makes cuBLASLt keep the partial sums of a split-k GEMM as floats in the workspace. Otherwise it
+  // could store them in the type of `out`, or in `out` itself.
   const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
     return lt_->MatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value));

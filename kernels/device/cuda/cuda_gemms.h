@@ -17,14 +17,15 @@
 
 namespace baton {
 
-// Dense products by cuBLASLt. Asks cuBLASLt for an algorithm once per shape and bucket of rows
-// (powers of two), and keeps the answer. So a row's sum has the same order in all batches of a
-// bucket, and a step usually asks nothing. (If an algorithm cannot do the exact number of rows,
-// that number gets its own algorithm.) All sums are float throughout, also the partial sums of
-// split products. Any thread.
+// Dense GEMMs by cuBLASLt. The row counts are grouped into buckets (powers of two). Asks cuBLASLt
+// for an algorithm once per shape and bucket, and keeps the algorithm. So a row is summed in the
+// same order in all batches of a bucket, and most steps do not have to ask. (If an algorithm cannot
+// do the exact number of rows, that number gets its own algorithm.) All sums are float throughout,
+// also the partial sums of split-k GEMMs. Any thread.
 class CudaGemms {
  public:
-  // Workspace bytes for each stream that calls Run. Split products keep their partial sums there.
+  // Workspace bytes for each stream that calls Run. Split-k GEMMs keep their partial sums in the
+  // workspace.
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
   // Returns FailedPrecondition if there is no cuBLASLt.
@@ -34,17 +35,18 @@ class CudaGemms {
   CudaGemms& operator=(const CudaGemms&) = delete;
 
   // Makes cuBLASLt ready for the current device, which takes memory and time. Further calls do
-  // nothing. The first Run also calls it, but then must not be in a capture.
+  // nothing. If no thread has called Begin(), the first Run does; that Run must not be in a
+  // capture.
   absl::Status Begin();
 
-  // Runs a product. Its arguments must be checked, and it must have at least one row. All calls
-  // must be for the device of the first call. No other stream may use `workspace` at the same time.
-  // After Begin(), allocates nothing on the device and does not wait, so it may be captured.
+  // Runs a GEMM. Its arguments must be checked, and it must have at least one row. All calls must
+  // be for the device of the first call. No other stream may use `workspace` at the same time.
+  // After Begin(), Run allocates nothing on the device and does not wait, so it may be captured.
   absl::Status Run(const DenseGemm& gemm, void* workspace, cudaStream_t stream);
 
  private:
-  // The number of rows (of the bucket, or exact), n, k, strides, type, accumulate, the alignments
-  // of weight, in and out, and DenseGemm::algorithm.
+  // Key of an algorithm: the number of rows (of the bucket, or exact), n, k, strides, type,
+  // accumulate, the alignments of weight, in and out, and DenseGemm::algorithm.
   using Key =
       std::tuple<int, int, int, int64_t, int64_t, DType, bool, uint32_t, uint32_t, uint32_t, int>;
   struct Matmul;

@@ -54,14 +54,14 @@ void CudaMemory::Free(std::byte* memory) {
     MutexLock lock(&mutex_);
     allocated_.erase(memory);
   }
-  // cudaFree waits for the device. If the work there failed, the next call that waits returns the
-  // error.
+  // cudaFree waits for the device. If work on the device failed, the next call that waits returns
+  // the error.
   CudaStatus(cudaFree(memory), "cudaFree").IgnoreError();
 }
 
 absl::StatusOr<std::byte*> CudaMemory::AllocatePinned(size_t bytes) {
-  // Allocates a page more and skips bytes up to the next page boundary, because CUDA promises no
-  // alignment.
+  // Allocates one page more than asked for and returns the first page boundary in it, because CUDA
+  // does not guarantee any alignment.
   const size_t room = bytes <= SIZE_MAX - kHostPage ? bytes + kHostPage : bytes;
   void* memory = nullptr;
   const cudaError_t error = cudaHostAlloc(&memory, room, cudaHostAllocPortable);

@@ -13,9 +13,9 @@
 
 namespace baton {
 
-// Memory of one GPU, which must be the calling thread's current device, and pinned host memory. The
-// functions do what those of DeviceRuntime of the same names do, but do not check the rules of
-// captures. Thread-safe.
+// Memory of one GPU, which must be the calling thread's current device, and pinned host memory.
+// Each function does what DeviceRuntime's function of the same name does, but does not check the
+// rules of captures. Thread-safe.
 class CudaMemory {
  public:
   // `uuid` is the UUID of the device. `info` must outlive this object.

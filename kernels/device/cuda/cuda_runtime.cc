@@ -32,8 +32,8 @@ struct CudaStream : DeviceStream {
 
   CudaRuntime* const runtime;
   const cudaStream_t stream;
-  bool computes = false;                   // StreamKind::kCompute
-  std::byte* workspace = nullptr;          // for products; may be null
+  bool computes = false;                   // true for StreamKind::kCompute
+  std::byte* workspace = nullptr;          // memory for GEMMs; may be null
   std::shared_ptr<DeviceCapture> capture;  // null or ended: work runs instead of being captured
 };
 
@@ -45,7 +45,7 @@ struct CudaEvent : DeviceEvent {
   const cudaEvent_t event;
   bool interprocess = false, imported = false;
   bool recorded = false;                   // recorded by this process
-  std::shared_ptr<DeviceCapture> capture;  // capture of the latest recording, or null
+  std::shared_ptr<DeviceCapture> capture;  // capture that contains the latest recording, or null
 };
 
 struct CudaGraph : DeviceGraph {
@@ -78,7 +78,8 @@ class CudaRuntime : public DeviceRuntime {
 
   absl::StatusOr<size_t> FreeBytes() override {
     Use();
-    // Products then already have their memory, so it does not count as free.
+    // Makes cuBLASLt allocate its memory now, so that FreeBytes() no longer counts this memory as
+    // free.
     RETURN_IF_ERROR(BeginGemms());
     return memory_.FreeBytes();
   }
@@ -440,8 +441,8 @@ class CudaRuntime : public DeviceRuntime {
   // Makes cuBLASLt ready, if this machine has it.
   absl::Status BeginGemms() { return gemms_.ok() ? (*gemms_)->Begin() : absl::OkStatus(); }
 
-  // Asks CUDA whether it has failed, and reports a failure to OnFailure. cuBLASLt's own error does
-  // not say whether CUDA has failed.
+  // Must be called after an error of cuBLASLt, which does not say whether CUDA itself has failed.
+  // Asks CUDA; a failure of CUDA goes to the handler of OnFailure.
   static void HearWhy(cudaStream_t stream) {
     const cudaError_t error = cudaStreamQuery(stream);
     if (error == cudaErrorNotReady) {
@@ -489,8 +490,8 @@ class CudaRuntime : public DeviceRuntime {
     return captures_.OfThisThread() != nullptr;
   }
 
-  // Returns FailedPrecondition if the event may not be queried or waited for by a thread now, and
-  // spoils the capture that forbids it.
+  // Returns FailedPrecondition if an unfinished capture does not allow a thread to query this event
+  // or to wait for it. Also spoils that capture.
   absl::Status CheckRecorded(const CudaEvent& event, absl::string_view call) {
     if (event.capture != nullptr) {
       return Spoil(*event.capture,
@@ -499,9 +500,9 @@ class CudaRuntime : public DeviceRuntime {
     return RefuseInCapture(call);
   }
 
-  // Refuses copies that captures do not allow. CUDA would accept a copy of plain memory in a graph
-  // and read that memory at each replay. And a capturing thread may not wait, as it would in a copy
-  // to plain memory or between two places of the host.
+  // Refuses copies that captures do not allow. CUDA would accept a copy from plain host memory in a
+  // graph and read that memory at each replay. A copy to plain host memory, or from host to host,
+  // waits, and a capturing thread may not wait.
   absl::Status RefusePlain(absl::string_view call, const void* to, const void* from,
                            CudaStream& stream) {
     const auto capture = CaptureOf(stream);
@@ -522,9 +523,10 @@ class CudaRuntime : public DeviceRuntime {
     return plain(0) || within_host ? RefuseInCapture(call) : absl::OkStatus();
   }
 
-  // Allows the kernel more dynamic shared memory than it gets by default. Asks CUDA only if `bytes`
-  // is more than all earlier requests. Also reserves as much of a multiprocessor's memory as
-  // possible for shared memory: otherwise fewer blocks run at the same time.
+  // Allows the kernel more dynamic shared memory than it gets by default. Calls CUDA only if
+  // `bytes` is more than in every earlier call for this kernel. Also reserves as much of a
+  // multiprocessor's memory as possible for shared memory: otherwise fewer blocks run at the same
+  // time.
   absl::Status AllowShared(const Kernel& kernel, size_t bytes) {
     MutexLock lock(&mutex_);
     if (!shared_bytes_.contains(kernel.entry)) {
@@ -546,7 +548,7 @@ class CudaRuntime : public DeviceRuntime {
 
   const int device_;
   const DeviceInfo info_;
-  const absl::StatusOr<std::unique_ptr<CudaGemms>> gemms_;  // an error: no cuBLASLt
+  const absl::StatusOr<std::unique_ptr<CudaGemms>> gemms_;  // an error if there is no cuBLASLt
   CudaMemory memory_;
   Mutex mutex_;
   std::map<const void*, size_t> shared_bytes_ ABSL_GUARDED_BY(mutex_);  // key: kernel

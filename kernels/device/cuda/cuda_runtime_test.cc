@@ -64,7 +64,7 @@ TEST(CudaRuntimeTest, ADriverThatIsTooOldIsNotAMachineWithoutAGpu) {
 #endif
 }
 
-// Runs in its own process, because CUDA cannot be used after such an error.
+// Runs in its own process: after an error that ends CUDA, the process cannot use CUDA any more.
 TEST(CudaRuntimeDeathTest, ErrorsThatEndCudaAreToldAtOnceAndOnce) {
 #ifndef BATON_HAVE_CUDA
   GTEST_SKIP() << "built without CUDA";
@@ -84,7 +84,7 @@ TEST(CudaRuntimeDeathTest, ErrorsThatEndCudaAreToldAtOnceAndOnce) {
     CudaStatus(cudaErrorIllegalAddress, "cudaStreamSynchronize").IgnoreError();
     CudaStatus(cudaErrorECCUncorrectable, "cudaEventQuery").IgnoreError();
     std::cerr << "again ";
-    OnCudaFailure(hear);  // CUDA has failed already
+    OnCudaFailure(hear);  // CUDA has already failed, so this calls the handler
     OnCudaFailure(nullptr);
     std::exit(0);
   };

@@ -14,16 +14,19 @@ namespace baton {
 // error, so that the next call does not report it again.
 absl::Status CudaStatus(cudaError_t error, absl::string_view call);
 
-// Like CudaStatus, for calls that may also fail because of another process or the host. Such an
-// error does not count as the end of CUDA: if CUDA has really ended, the next call reports it.
+// Like CudaStatus, but for calls that can also fail because of another process or the host. An
+// error of such a call does not count as the end of CUDA. If CUDA has really ended, the next call
+// reports it.
 absl::Status CudaStatusOfOthers(cudaError_t error, absl::string_view call);
 
-// Returns true if CUDA works again only in a new process: after an illegal address, memory that
-// cannot be corrected, or a kernel that trapped, as the runtime's reference lists them, and after
-// errors without a more specific name.
+// Returns true if the error ends CUDA for this process, so that CUDA works again only in a new
+// process. The CUDA runtime's reference lists these errors: an illegal address, memory that cannot
+// be corrected, a kernel that trapped, and others. Also returns true for errors without a more
+// specific name.
 bool EndsCuda(cudaError_t error);
-// Implements DeviceRuntime::OnFailure. CudaStatus calls the handler at the first of these errors.
-// There is one handler per process, because these errors affect the whole process. Any thread.
+// Implements DeviceRuntime::OnFailure. CudaStatus calls the handler at the first error for which
+// EndsCuda returns true. There is one handler per process, because such an error affects the whole
+// process. Any thread.
 void OnCudaFailure(std::function<void(const absl::Status&)> handler);
 
 }  // namespace baton

@@ -13,14 +13,15 @@ namespace baton {
 // decide whether the call returns before the copy has run.
 class EmulatedCopy {
  public:
-  // Byte ranges whose starts are `pitch` apart. `bytes` and `count` must be at least one.
+  // `count` ranges of `bytes` bytes each. The starts of two neighbouring ranges are `pitch` bytes
+  // apart. `bytes` and `count` must be at least one.
   struct Rows {
     size_t pitch, bytes, count;
     size_t extent() const { return (count - 1) * pitch + bytes; }
   };
 
-  // Returns InvalidArgument, with a message that begins with `call`, if one end is not inside one
-  // allocation. `space` must outlive the work.
+  // Returns InvalidArgument, with a message that begins with `call`, if the source or the
+  // destination is not inside one allocation. `space` must outlive the work.
   static absl::StatusOr<EmulatedCopy> Create(EmulatedAddressSpace* space, absl::string_view call,
                                              void* to, size_t to_pitch, const void* from,
                                              const Rows& rows);
@@ -32,8 +33,8 @@ class EmulatedCopy {
     return to_place_ == Place::kPlain ||
            (to_place_ == Place::kPinned && from_place_ != Place::kDevice);
   }
-  // Returns the copy as work. A copy from plain memory to the device reads its source now, not when
-  // the work runs.
+  // Returns the copy as an item of work that can run later. A copy from plain host memory to the
+  // device reads its source now, not when the work runs.
   EmulatedWork Work() const;
 
  private:

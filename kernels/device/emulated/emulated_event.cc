@@ -25,8 +25,8 @@ absl::Status SystemError(absl::string_view call) {
   return absl::InternalError(absl::StrCat("emulated event: ", call, ": ", strerror(errno)));
 }
 
-// Fields of a recording as it is stored in its slot: its number, its process, and whether it has
-// ended.
+// A slot holds one recording of an event as 64 bits: the number of the recording, the process that
+// made it, and the bit kEnded. The functions below read these fields.
 constexpr uint64_t kEnded = 1;
 uint32_t NumberOf(uint64_t held) { return static_cast<uint32_t>(held >> 32); }
 pid_t ProcessOf(uint64_t held) { return static_cast<pid_t>((held & 0xffffffff) >> 1); }

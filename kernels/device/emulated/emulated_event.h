@@ -11,11 +11,11 @@
 
 namespace baton {
 
-// An event shared between processes, in a file without a name. Each recording of the event has a
-// number. A recording is open until the work before it has run or its process is gone. Several
-// recordings may be open, from several processes, and they may end in any order. A process that
-// waits for a recording marks it as wanted, so that the recording process runs the work before it.
-// Thread-safe.
+// An event shared between processes, in a file without a name. Each call of Record makes one
+// recording, and each recording has a number. A recording is open until the work before it has run
+// or its process is gone. Several recordings may be open, from several processes, and they may end
+// in any order. A process that waits for a recording marks it as wanted. The process that made the
+// recording then runs the work before it. Thread-safe.
 class SharedEvent {
  public:
   static constexpr uint32_t kMaxOpen = 64;
@@ -26,19 +26,20 @@ class SharedEvent {
   static absl::StatusOr<std::shared_ptr<SharedEvent>> Open(int file, uint64_t inode);
   ~SharedEvent();
 
-  // Returns the number of the latest recording. 0 means none, which counts as reached.
+  // Returns the number of the latest recording. 0 means that the event was never recorded;
+  // recording 0 counts as reached.
   uint32_t recorded() const { return page_->recorded.load(std::memory_order_acquire); }
   bool Reached(uint32_t recording) const;
   // Begins a recording by this process and returns its number. Returns nullopt while the recording
-  // kMaxOpen before it is still open.
+  // that was made kMaxOpen recordings earlier is still open.
   std::optional<uint32_t> BeginRecording();
   void EndRecording(uint32_t recording);
 
   void Want(uint32_t recording);
   // Returns true if this recording, or a later one, is wanted.
   bool Wanted(uint32_t recording) const;
-  // Marks the recording as wanted. Then blocks until it is reached, or its process is gone (it then
-  // counts as reached), or some milliseconds have passed.
+  // Marks the recording as wanted. Then blocks until the recording is reached, or its process is
+  // gone (the recording then counts as reached), or some milliseconds have passed.
   void WaitBriefly(uint32_t recording);
 
   int file() const { return file_; }

@@ -97,8 +97,8 @@ absl::StatusOr<EmulatedWork> EmulatedGemmWork(EmulatedAddressSpace* space, const
     if (!map.Written(p.weight, weight_extent)) {
       return absl::InternalError("Product: some of weight has been written by nobody");
     }
-    // If an input row is not written, or its old output when accumulating, the output row counts as
-    // not written either. Whatever reads that row later reports the error.
+    // An output row counts as unwritten if its input row has unwritten bytes or, with `accumulate`,
+    // if its old output has. A later read of the output row reports the error.
     for (int row = 0; row < p.rows; ++row) {
       const auto* const in = static_cast<const std::byte*>(p.in) + row * p.in_stride * 2;
       auto* const out = static_cast<std::byte*>(p.out) + row * p.out_stride * out_bytes;

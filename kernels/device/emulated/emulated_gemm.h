@@ -7,14 +7,15 @@
 
 namespace baton {
 
-// Computes the product on the host. The order of each sum is fixed and depends only on k. All
-// operands must be readable.
+// Computes the GEMM on the host. The order of each sum is fixed and depends only on k. All operands
+// must be readable.
 void RunEmulatedGemm(const DenseGemm& gemm);
 
-// Returns the product as work on memory of `space`, which must outlive the work. `product` must be
-// checked and have at least one row. Returns InvalidArgument if an operand is not inside one
-// allocation. The work checks this again when it runs; with checks, it also returns Internal if it
-// reads weights that were never written.
+// Returns the GEMM as an item of work on memory of `space`, which must outlive the work. The
+// arguments of `gemm` must have been checked, and it must have at least one row. Returns
+// InvalidArgument if an operand is not inside one allocation. The work checks the operands once
+// more when it runs. If `space` has checks, the work also returns Internal if it reads weights that
+// were never written.
 absl::StatusOr<EmulatedWork> EmulatedGemmWork(EmulatedAddressSpace* space, const DenseGemm& gemm);
 
 }  // namespace baton

@@ -15,7 +15,7 @@ namespace baton {
 
 class EmulatedQueue;
 
-// A copy, fill, launch or product, with everything that it needs to run.
+// A copy, fill, launch or GEMM, with everything that it needs to run.
 using EmulatedWork = std::function<absl::Status()>;
 
 struct GraphNode {
@@ -35,7 +35,7 @@ class GraphReplay {
  private:
   std::shared_ptr<const GraphNodes> nodes_;
   std::vector<std::vector<int>> after_;
-  std::vector<int> missing_;  // per node: nodes before it that have not run
+  std::vector<int> missing_;  // per node: number of nodes that it waits for and that have not run
   std::vector<int> ready_;
 };
 
@@ -53,8 +53,8 @@ class EmulatedCapture : public DeviceCapture {
   // not part of it.
   void WaitFor(const EmulatedQueue* stream, const Tails& tails);
 
-  // Ends the capture. Returns FailedPrecondition if it was spoilt, or if the origin has not waited
-  // for a stream that joined.
+  // Ends the capture. Returns FailedPrecondition if it was spoilt, or if the stream that began it
+  // has not waited for every stream that joined.
   absl::StatusOr<std::shared_ptr<const GraphNodes>> Finish();
 
  private:

@@ -172,7 +172,8 @@ TEST(EmulatedIpcTest, WorkThatFailsLeavesNoOtherProcessWaiting) {
 TEST(EmulatedIpcTest, TheHandleOfAPieceThatWasFreedIsRefused) {
   OtherProcess owner([](const Line& line) {
     const auto runtime = Device(1);
-    for (const size_t bytes : {4000, 4000, 40000}) {  // each piece begins where the one before did
+    // each piece begins at the address of the piece before it
+    for (const size_t bytes : {4000, 4000, 40000}) {
       std::byte* const memory = *runtime->Allocate(bytes, true);
       const auto stream = *runtime->CreateStream();
       (void)runtime->Fill(memory, 7, bytes, *stream);
@@ -192,7 +193,7 @@ TEST(EmulatedIpcTest, TheHandleOfAPieceThatWasFreedIsRefused) {
     return owner.line().Hear();
   };
   const std::string first = owner.line().Hear();
-  std::byte* const mapped = *runtime->ImportMemory(first);  // stays open
+  std::byte* const mapped = *runtime->ImportMemory(first);  // this mapping stays open
   EXPECT_EQ(next(), "freed");
   EXPECT_EQ(runtime->ImportMemory(first).status().code(), gone);
   const std::string second = next();

@@ -16,11 +16,12 @@ namespace baton {
 namespace {
 
 constexpr size_t kPage = 4096;
-// Bytes after each piece that detect a kernel that writes too far.
+// Number of bytes after each piece of memory that hold a known pattern. If they change, a kernel
+// wrote too far.
 constexpr size_t kMargin = 256;
 constexpr uint8_t kUnwrittenByte = 0xff;
-// Freed pieces up to this size are filled like new memory. Larger ones give their pages back and
-// read as 0.
+// Freed pieces of up to this many bytes are filled like new memory. Larger ones give their pages
+// back and read as 0.
 constexpr size_t kMaxFilled = 1 << 20;
 
 // Returns the pattern of a margin that begins at `begin`: 0xffa5 in every aligned 16 bits. That is
@@ -36,7 +37,7 @@ const uint8_t* Margin(const std::byte* begin) {
 
 size_t WholePages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Returns the size of the table of generations for that much memory.
+// Returns the size of the table of generations for `memory_bytes` of memory, in bytes.
 size_t TableBytes(size_t memory_bytes) {
   return WholePages(memory_bytes / kPage * sizeof(uint64_t));
 }
@@ -116,8 +117,8 @@ void EmulatedMemory::Free(std::byte* memory) {
   const auto it = pieces_.find(memory);
   BATON_CHECK(it != pieces_.end() && it->second.pages == nullptr)
       << "Free of " << memory << ", which was not allocated or is freed already";
-  // Cleared before anything is wiped: an importer that finds a changed margin looks at the
-  // generation next.
+  // The generation is cleared before the memory is wiped, because an importer that finds a changed
+  // margin then looks at the generation.
   __atomic_store_n(&generations_[(memory - base_) / kPage], 0, __ATOMIC_SEQ_CST);
   if (it->second.mapped_bytes > kMaxFilled) {
     fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, memory - base_,
@@ -251,7 +252,7 @@ absl::Status EmulatedMemory::CheckMargins() {
   for (const auto& [begin, piece] : pieces_) {
     const std::byte* const end = begin + piece.bytes;
     if (memcmp(end, Margin(end), kMargin) == 0) continue;
-    // The owning process has freed the piece, and other data may lie there now.
+    // The owning process has freed the piece, and other data may lie at its address now.
     if (piece.current != nullptr &&
         __atomic_load_n(piece.current, __ATOMIC_SEQ_CST) != piece.generation) {
       continue;

@@ -23,9 +23,9 @@ class EmulatedMemory {
     size_t mapped_bytes = 0;  // whole pages; they include a margin filled with a known pattern
     bool interprocess = false;
     uint64_t generation = 0;  // unique among the pieces of one file
-    // Only for a piece of another process: its number of imports, the exporting process, its place
-    // in that process's file, a pointer to its current generation, and its pages. `current` and
-    // `pages` are null for a piece of this process.
+    // The fields below are only for a piece of another process: its number of imports, the
+    // exporting process, its place in that process's file, a pointer to the current generation at
+    // that place, and its pages. `current` and `pages` are null for a piece of this process.
     int uses = 1;  // number of times it was imported
     int process = 0;
     uint64_t inode = 0, offset = 0;
@@ -39,8 +39,8 @@ class EmulatedMemory {
 
   // Returns the bytes that an allocation takes up: whole pages, with a margin.
   static size_t AllocationBytes(size_t bytes);
-  // Own bytes that are not allocated. If they are in several holes, the largest possible piece is
-  // smaller.
+  // Number of bytes of this process's memory that are not allocated. If they lie in several holes,
+  // the largest possible allocation is smaller.
   size_t free_bytes() const { return free_bytes_; }
   // Allocates memory aligned to 4096. Every byte is 0xff, which is NaN in every type of float.
   // Returns ResourceExhausted if no hole is large enough.
@@ -51,7 +51,7 @@ class EmulatedMemory {
   // Returns true if `at` is in the device's address range, allocated or not, or in an imported
   // piece.
   bool Holds(const void* at) const;
-  // Returns OK if all of these bytes lie in one piece, else InvalidArgument.
+  // Returns OK if the `bytes` bytes from `at` on lie in one piece, else InvalidArgument.
   absl::Status Check(const void* at, size_t bytes) const;
   // Returns the piece of this process that begins at `begin`, or null.
   const Piece* Own(const std::byte* begin) const;
@@ -65,11 +65,11 @@ class EmulatedMemory {
   // Undoes one Map. Aborts on any other pointer.
   void Unmap(std::byte* memory);
 
-  // Open and close the memory. Calls come in pairs and may be nested.
+  // Open() makes the memory accessible until the matching Close(). The pairs may be nested.
   void Open();
   void Close();
-  // May be called only while the memory is open. Returns Internal, naming the piece, if bytes right
-  // after its end were written, by this process or by another that shares the piece.
+  // Requires that the memory is open. Returns Internal, naming the piece, if the bytes right after
+  // the end of a piece were written, by this process or by another one that shares the piece.
   absl::Status CheckMargins();
 
  private:
@@ -81,8 +81,8 @@ class EmulatedMemory {
   uint64_t inode_ = 0;
   std::byte* base_ = nullptr;
   size_t total_bytes_ = 0, free_bytes_ = 0;
-  // This table lies behind the memory in the file. It holds the generation of the piece that begins
-  // at each page, or 0.
+  // Table that follows the memory in the file. For each page, the table holds the generation of the
+  // piece that begins at the page, or 0.
   uint64_t* generations_ = nullptr;
   uint64_t last_generation_ = 0;
   int open_ = 0;

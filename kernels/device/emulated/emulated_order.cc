@@ -160,15 +160,15 @@ SharedPoint EmulatedOrder::LatestOf(const EmulatedEvent& event) {
   return {event.shared, event.shared != nullptr ? event.shared->recorded() : 0};
 }
 
-// Returns the event's place in this process's work. The place is empty if the recording has ended
-// or is another process's.
+// Returns the point in this process's work that the event's latest recording stands for. The point
+// is empty if the recording has ended or is another process's.
 StreamPoint EmulatedOrder::PlaceOf(const EmulatedEvent& event, const SharedPoint& shared) const {
   if (event.shared == nullptr) return event.point;
   return recordings_.Find(shared).value_or(StreamPoint{});
 }
 
-// Returns FailedPrecondition if the event may not be queried or waited for by a thread now, and
-// spoils the capture that forbids it.
+// Returns FailedPrecondition if an unfinished capture does not allow a thread to query this event
+// or to wait for it. Also spoils that capture.
 absl::Status EmulatedOrder::CheckRecorded(const EmulatedEvent& event,
                                           absl::string_view call) const {
   if (event.capture != nullptr) {

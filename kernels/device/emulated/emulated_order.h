@@ -23,7 +23,7 @@ class EmulatedOrder;
 struct EmulatedStream : DeviceStream {
   EmulatedStream(EmulatedOrder* order, StreamKind kind, std::shared_ptr<EmulatedQueue> queue)
       : order(order), kind(kind), queue(std::move(queue)) {}
-  ~EmulatedStream() override;  // takes the mutex
+  ~EmulatedStream() override;  // locks the mutex
   StreamPoint End() const { return {queue, queue->end()}; }
 
   EmulatedOrder* const order;
@@ -40,7 +40,7 @@ struct EmulatedEvent : DeviceEvent {
   std::shared_ptr<EmulatedCapture> capture;
   EmulatedCapture::Tails tails;
   StreamPoint point;
-  // Only for an interprocess event, which does not use the three fields above.
+  // Set only for an interprocess event, which does not use `capture`, `tails` and `point`.
   std::shared_ptr<SharedEvent> shared;
   bool imported = false;
 };
@@ -55,9 +55,9 @@ struct EmulatedGraph : DeviceGraph {
 };
 
 // Decides which work of an emulated device waits for which: it connects streams, events, captures
-// and graphs. The functions do what those of DeviceRuntime of the same names do, for objects that
-// belong to this order. All are called with `mutex` held; they release it for a time as
-// StreamScheduler says.
+// and graphs. Each function does what DeviceRuntime's function of the same name does, for objects
+// that belong to this order. The caller of a function must hold `mutex`; the function may release
+// the mutex for a time, as StreamScheduler says.
 class EmulatedOrder {
  public:
   // `mutex` and `memory` must outlive this object. The caller must not hold the mutex when it

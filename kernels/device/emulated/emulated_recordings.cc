@@ -8,7 +8,8 @@
 namespace baton {
 namespace {
 
-// The thread must poll: nothing wakes it when another process wants a recording.
+// Time between two looks for waits of other processes. The thread must poll, because nothing wakes
+// it when another process begins to wait.
 constexpr absl::Duration kPause = absl::Milliseconds(1);
 
 }  // namespace
@@ -56,8 +57,8 @@ void OpenRecordings::ForgetEnded() {
               open_.end());
 }
 
-// This thread never waits for another process: that process may first want another recording of
-// this one.
+// Runs on the thread of this object. The thread never waits for another process: that process may
+// itself wait for another recording of this process.
 void OpenRecordings::Serve() {
   MutexLock lock(mutex_);
   while (!ending_) {

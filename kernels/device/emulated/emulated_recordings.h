@@ -13,11 +13,11 @@
 
 namespace baton {
 
-// Open recordings of interprocess events by this process, that is, those with earlier work that has
-// not run. That work runs as late as any other: when this process asks for it, or when another
-// process waits for it. A thread looks for waits of other processes, because this process's own
-// threads may be asleep. The thread starts with the first recording. All functions are called with
-// the scheduler's mutex held.
+// The open recordings of interprocess events that this process has made. A recording is open while
+// work before it has not run. That work runs as late as possible: when this process needs its
+// result, or when another process waits for the recording. A thread looks for waits of other
+// processes, because this process's own threads may be asleep. The thread starts with the first
+// recording. All functions are called with the scheduler's mutex held.
 class OpenRecordings {
  public:
   OpenRecordings(StreamScheduler* scheduler, Mutex* mutex) : scheduler_(scheduler), mutex_(mutex) {}
@@ -28,7 +28,8 @@ class OpenRecordings {
   // has the max number of open recordings.
   absl::Status Record(const std::shared_ptr<SharedEvent>& event,
                       const std::shared_ptr<EmulatedQueue>& queue);
-  // Returns the place of a recording if it is open and of this process.
+  // Returns the place of `recording` in this process's work. Returns nullopt if the recording has
+  // ended or is another process's.
   std::optional<StreamPoint> Find(const SharedPoint& recording) const;
 
  private:

@@ -22,15 +22,16 @@ struct EmulatedOptions {
   // peer_access.
   int device = 0;
   bool peer_access = true;
-  // Runs kernels with checks (if they were compiled with checks) and reports reads of memory that
-  // was never written. All kernels that write such memory must be compiled with checks. Costs an
-  // eighth of memory_bytes.
+  // If true, kernels that were compiled with checks run with them, and reads of device memory that
+  // was never written are reported. Then every kernel that writes device memory must be compiled
+  // with checks, because other writes are not seen. Costs an eighth of memory_bytes.
   bool check = false;
-  // Called for every Allocate and AllocatePinned. Must not call the device.
+  // Called for every Allocate and AllocatePinned. Must not call the runtime.
   std::function<void(absl::string_view call, size_t bytes)> on_allocate;
   // False simulates a device without the library of dense GEMMs, like a GPU without cuBLASLt.
   bool gemms = true;
-  // After this many kernels the next one fails, and the device fails for good. 0: never.
+  // Number of kernels that run before one fails. The device then fails for good. 0: no kernel
+  // fails.
   int64_t fails_after_kernels = 0;
   // Called by Replay. If it returns an error, Replay returns that error instead of replaying.
   std::function<absl::Status()> on_replay;
@@ -40,20 +41,21 @@ struct EmulatedOptions {
 // the time. Runs kernels of emulated_kernels.
 //
 // - The host cannot touch device memory: the access faults with an explanation, unless another
-//   thread runs device work at that moment. New memory holds 0xff. Copies and products that leave
+//   thread runs device work at that moment. New memory holds 0xff. Copies and GEMMs that go beyond
 //   an allocation are refused. If a kernel writes just after an allocation, the next call that
 //   waits reports it.
 // - Work runs on the thread that waits for it (Synchronize, Query, Free, a copy to plain host
-//   memory), as late as allowed, in an order sampled from the seed (StreamScheduler). So pinned
-//   memory is read and written late, too.
-// - Query answers false about every other time if the work has not run but could.
+//   memory). It runs as late as allowed, in an order sampled from the seed (StreamScheduler). So
+//   pinned memory is read and written late, too.
+// - If the work before an event has not run but could run, Query answers false about every other
+//   time.
 // - A graph's nodes run in a random order that their dependencies allow, mixed with the work of
 //   other streams.
 // - Interprocess events and memory work between processes of one user on one machine. When another
 //   process waits for an interprocess event, a thread of the recording process runs the work before
-//   the event, so no process waits for one that sleeps. A process that forgets to wait sees memory
-//   that has not been written. If the recording process dies, the wait ends as if the event had
-//   completed.
+//   the event. So the wait ends even if the recording process's other threads are asleep. A process
+//   that forgets to wait sees memory that has not been written. If the recording process dies, the
+//   wait ends as if the event had completed.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateEmulatedRuntime(
     const EmulatedOptions& options = {});
 

@@ -36,7 +36,7 @@ DeviceRuntimeParam Emulated() {
 INSTANTIATE_TEST_SUITE_P(Emulated, DeviceRuntimeConformanceTest, testing::Values(Emulated()),
                          testing::PrintToStringParamName());
 
-// Tests what only the emulated device promises.
+// Tests what only the emulated device guarantees.
 class EmulatedRuntimeTest : public testing::Test {
  protected:
   explicit EmulatedRuntimeTest(uint64_t seed = 1) {
@@ -60,7 +60,7 @@ TEST_F(EmulatedRuntimeDeathTest, TheHostCannotTouchDeviceMemory) {
   runtime_->Free(memory);
 }
 
-// Sanitizers install their own handlers.
+// Sanitizers install their own signal handlers.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(EmulatedRuntimeDeathTest, ASegmentationFaultThatWasSentEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -192,8 +192,8 @@ TEST_F(EmulatedRuntimeTest, CopiesStayInTheirAllocation) {
   EXPECT_EQ(runtime_->Copy(memory, plain.data(), 1, *stream_).code(), invalid) << "freed";
 }
 
-// Bytes that were never written stay unwritten through copies and products. A product that uses
-// them as its weight reports it.
+// A copy of unwritten bytes is unwritten, and so is the output of a GEMM that reads them. A GEMM
+// reports an error if its weight has unwritten bytes.
 TEST_F(EmulatedRuntimeTest, WhatNobodyHasWrittenStaysUnwrittenThroughCopiesAndGemms) {
   constexpr int kSide = 8;
   constexpr size_t kBytes = kSide * kSide * sizeof(uint16_t);
@@ -477,7 +477,7 @@ class Exporter {
     const pid_t parent = getpid();
     pid_ = fork();
     if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);  // does not outlive a test that is killed
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // kills this child if the test dies
       if (getppid() != parent) _exit(1);
       const auto runtime = *CreateEmulatedRuntime(options);
       handle_ = *runtime->ExportMemory(*runtime->Allocate(100, true));

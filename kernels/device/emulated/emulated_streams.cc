@@ -9,7 +9,8 @@
 namespace baton {
 namespace {
 
-// On average, one of this many runs takes any work that can run. The others take only needed work.
+// On average, one call of Run in this many runs any work that can run. The other calls run only the
+// work that is needed.
 constexpr int kRunsPerEagerOne = 4;
 
 }  // namespace
@@ -72,8 +73,8 @@ void StreamScheduler::RunSome() {
 absl::Status StreamScheduler::Run(const Goals& goals, bool wait) {
   if (goals.empty() || !failure_.ok()) return failure_;
   const bool eager = random_() % kRunsPerEagerOne == 0;
-  // Both list the queues in the order of creation, which unlike the order of `goals` is the same in
-  // each run.
+  // Both lists are in the order in which the queues were created. That order is the same each time
+  // the program runs; the order of `goals` is not.
   std::vector<std::shared_ptr<EmulatedQueue>> needed, runnable;
   for (const auto& queue : queues_) {
     if (goals.contains(queue)) needed.push_back(queue);

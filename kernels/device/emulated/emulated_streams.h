@@ -43,7 +43,7 @@ class EmulatedQueue {
  public:
   using Item = std::variant<EmulatedWork, StreamPoint, SharedPoint, SharedRecording, GraphReplay>;
 
-  template <typename T>  // one of the types of Item
+  template <typename T>  // T must be one of the types of Item
   void Push(T item) {
     items_.emplace_back(std::move(item));
     ++pushed_;
@@ -59,13 +59,13 @@ class EmulatedQueue {
 };
 
 // Runs the work of all streams on the thread that waits for some of it, as late as the order of the
-// work allows. A run takes either only the work that the awaited point depends on, or, now and
-// then, any work that can run. In both cases it runs one item of a random stream at a time. So if a
-// program forgets a wait, most seeds run work in a wrong order. The same program and seed repeat
-// that order.
+// work allows. Most calls run only the work that the awaited point depends on. Some calls, chosen
+// at random, run any work that can run. All of them run one item of a random stream at a time. So
+// if a program forgets a wait, most seeds run its work in a wrong order. The same program and seed
+// repeat that order.
 //
-// All functions are called with `mutex` held. It is released while waiting for another process's
-// recording. `memory` is open while work runs.
+// All functions are called with `mutex` held. The mutex is released while waiting for another
+// process's recording. `memory` is open while work runs.
 class StreamScheduler {
  public:
   StreamScheduler(uint64_t seed, Mutex* mutex, EmulatedMemory* memory)
@@ -79,8 +79,8 @@ class StreamScheduler {
   // returns the error, nothing else runs, and all points count as reached.
   absl::Status RunUntil(const StreamPoint& goal);
   absl::Status RunAll();
-  // Like RunUntil, but stops where it would have to wait for other processes. Marks the recordings
-  // it needs from them as wanted.
+  // Like RunUntil, but returns where RunUntil would wait for other processes. Marks the recordings
+  // of other processes that it needs as wanted.
   absl::Status RunTowards(const StreamPoint& goal);
   // Waits until another process has reached `point`.
   absl::Status Await(const SharedPoint& point);

@@ -25,7 +25,7 @@ class PinnedMemory {
   void Free(std::byte* memory);
   void Unpin(std::byte* memory);
 
-  // Returns true if all of these bytes are pinned.
+  // Returns true if the `bytes` bytes from `at` on are all pinned.
   bool Holds(const void* at, size_t bytes) const;
 
  private:

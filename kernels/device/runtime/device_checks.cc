@@ -8,8 +8,8 @@
 namespace baton {
 namespace {
 
-// Max grid size in y and z, and max pitch of a copy: those of every device since compute capability
-// 3.0.
+// Limits of every device since compute capability 3.0: the max grid size in y and z, and the max
+// pitch of a copy.
 constexpr int kMaxGridYz = 65535;
 constexpr size_t kMaxPitch = (size_t{1} << 31) - 1;
 constexpr size_t kMaxParamsBytes = 4000;

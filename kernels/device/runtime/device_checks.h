@@ -8,7 +8,7 @@
 namespace baton {
 
 // Checks of arguments that both runtimes make before they put anything on a stream. They return
-// InvalidArgument with the values, in the same words for both.
+// InvalidArgument with the values. The message does not depend on the runtime.
 absl::Status CheckLaunch(const Kernel& kernel, const LaunchShape& shape, const void* params,
                          const DeviceInfo& device);
 absl::Status CheckGemm(const DenseGemm& gemm);

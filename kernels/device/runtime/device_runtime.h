@@ -24,16 +24,17 @@ struct DeviceInfo {
   int major = 0, minor = 0;  // compute capability
   size_t total_bytes = 0;
   size_t shared_bytes = 0;  // max per block
-  // `workspace_bytes`: device memory that a stream for products allocates. `driver_bytes`: device
-  // memory to leave free for the driver, which allocates graphs, and kernels when they are first
-  // used.
+  // `workspace_bytes`: device memory that a kCompute stream allocates for GEMMs. `driver_bytes`:
+  // device memory to leave free for the driver, which allocates graphs, and kernels when they are
+  // first used.
   size_t workspace_bytes = 0, driver_bytes = 0;
   // Device memory that the driver has already taken for this process.
   size_t context_bytes = 0;
 };
 
-// The use of a stream. If the device has to choose, it starts kCompute's kernels first. Product may
-// be called only on kCompute streams: each of them has its own workspace.
+// The use of a stream. If the device has to choose between streams, it starts the kernels of
+// kCompute streams first. Gemm may be called only on kCompute streams, because each of them has its
+// own workspace.
 enum class StreamKind { kCompute, kCopy };
 
 // Runs work in the order of the calls. The destructor waits until all of it has run.
@@ -50,7 +51,7 @@ class DeviceEvent {
 
 // Captured work that can be run again and again, with the addresses and parameters of the capture.
 // Replays of one graph run one after the other, on whichever streams. A graph may be destroyed only
-// when its replays have run. Products use the workspace of the stream on which they were captured.
+// when its replays have run. GEMMs use the workspace of the stream on which they were captured.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
@@ -119,12 +120,12 @@ class DeviceRuntime {
   // ExportMemory may be called; the memory then takes whole pages of 2 MiB, because it is shared
   // page by page.
   virtual absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess = false) = 0;
-  // Waits for the device first. `memory` may be null.
+  // Waits for the device, then frees memory from Allocate. `memory` may be null.
   virtual void Free(std::byte* memory) = 0;
   // Allocates host memory aligned to 4096. Copies between it and the device are asynchronous, and
   // kernels may use it.
   virtual absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) = 0;
-  // Waits for the device first. `memory` may be null.
+  // Waits for the device, then frees memory from AllocatePinned. `memory` may be null.
   virtual void FreePinned(std::byte* memory) = 0;
   // Pins host memory that the caller owns; it must be writable. Returns FailedPrecondition if some
   // of it is pinned already or cannot be pinned. The caller must unpin it, by the address of its
@@ -147,7 +148,8 @@ class DeviceRuntime {
   // Sets every byte of a range of device memory to `value`.
   virtual absl::Status Fill(void* to, uint8_t value, size_t bytes, DeviceStream& stream) = 0;
 
-  // The call copies `params`. Returns InvalidArgument for a shape or size that no kernel may have.
+  // Runs a kernel. The call copies `params`. Returns InvalidArgument for a shape or size that no
+  // kernel may have.
   virtual absl::Status Launch(const Kernel& kernel, const LaunchShape& shape, const void* params,
                               DeviceStream& stream) = 0;
   template <typename Params>
@@ -157,16 +159,16 @@ class DeviceRuntime {
     if (sizeof(Params) != kernel.params_bytes) return WrongParams(kernel, sizeof(Params));
     return Launch(kernel, shape, static_cast<const void*>(&params), stream);
   }
-  // Returns OK if Product works on this device. Returns FailedPrecondition, naming what is missing,
-  // if this machine lacks the library that computes dense GEMMs; everything else works.
+  // Returns OK if Gemm works on this device. Returns FailedPrecondition, naming what is missing, if
+  // this machine lacks the library that computes dense GEMMs; everything else works.
   virtual absl::Status GemmStatus() = 0;
   // Computes a dense GEMM. Returns InvalidArgument for sizes below 1 (rows may be 0) or strides
   // shorter than a row, FailedPrecondition on a kCopy stream, GemmStatus() if that is an error,
   // and NotFound if the library proposes no such `algorithm`.
   virtual absl::Status Gemm(const DenseGemm& gemm, DeviceStream& stream) = 0;
 
-  // Records all work on `stream` so far. A later recording replaces this one, but only for waits
-  // that come after it.
+  // Sets `event` to the point after all work on `stream` so far. A later recording replaces this
+  // one, but only for waits that are called after it.
   virtual absl::Status Record(DeviceEvent& event, DeviceStream& stream) = 0;
   // Work put on `stream` from now on runs after the latest recording of `event`, by any process.
   virtual absl::Status WaitFor(DeviceEvent& event, DeviceStream& stream) = 0;
@@ -175,15 +177,15 @@ class DeviceRuntime {
   virtual absl::Status Synchronize(DeviceEvent& event) = 0;
   virtual absl::Status Synchronize(DeviceStream& stream) = 0;
 
-  // A stream that waits for an event of a capturing stream joins the capture. The capturing stream
-  // must wait for each such stream before EndCapture.
+  // Begins a capture of `stream`. Another stream joins the capture if it waits for an event of a
+  // capturing stream. The capturing stream must wait for each stream that joined before EndCapture.
   virtual absl::Status BeginCapture(DeviceStream& stream) = 0;
   virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture(DeviceStream& stream) = 0;
   virtual absl::Status Replay(DeviceGraph& graph, DeviceStream& stream) = 0;
 
-  // Return handles of memory and events for other processes on this node: opaque strings of at most
-  // 256 bytes. `memory` must come from Allocate and must not be freed before every importer has
-  // closed it. Return FailedPrecondition for memory and events that are imported or not
+  // ExportMemory and ExportEvent return handles for other processes on this node: opaque strings of
+  // at most 256 bytes. `memory` must come from Allocate and must not be freed before every importer
+  // has closed it. Both return FailedPrecondition for memory and events that are imported or not
   // interprocess.
   virtual absl::StatusOr<std::string> ExportMemory(const std::byte* memory) = 0;
   virtual absl::StatusOr<std::string> ExportEvent(DeviceEvent& event) = 0;
@@ -192,8 +194,8 @@ class DeviceRuntime {
   // handle. Returns FailedPrecondition in the process that exported it, if the device cannot reach
   // that memory, or if the exporter is gone.
   virtual absl::StatusOr<std::byte*> ImportMemory(absl::string_view handle) = 0;
-  // Does not wait, because another thread may be capturing: all work that uses the memory must have
-  // run. `memory` may be null.
+  // Unmaps memory from ImportMemory. All work that uses the memory must have run: the call does not
+  // wait, because another thread may be capturing. `memory` may be null.
   virtual void CloseMemory(std::byte* memory) = 0;
   // The imported event can be used like the exporter's own, including Record.
   virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> ImportEvent(absl::string_view handle) = 0;

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// Stands before the body: maker, kind, and exporting process. A checksum follows the body.
+// First part of a handle: maker, kind, and exporting process. The body and then a checksum follow.
 struct Head {
   char maker[8];
   IpcKind kind;

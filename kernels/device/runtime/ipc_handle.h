@@ -16,8 +16,8 @@ enum class IpcKind : uint32_t { kMemory = 1, kEvent = 2 };
 // Makes the bytes of a handle from `body`, the runtime's description of the exported object.
 // `maker` names the runtime in 8 letters. The handle also names this process.
 std::string SealHandle(absl::string_view maker, IpcKind kind, absl::string_view body);
-// Returns the body. Returns InvalidArgument if SealHandle did not make `bytes` for this maker and
-// kind, and FailedPrecondition if this process made them.
+// Returns the body of the handle `bytes`. Returns InvalidArgument if SealHandle did not make
+// `bytes` for this maker and kind, and FailedPrecondition if this process made them.
 absl::StatusOr<std::string> OpenHandle(absl::string_view maker, IpcKind kind,
                                        absl::string_view bytes);
 

@@ -7,7 +7,7 @@
 #include "kernels/device/simt/place.h"
 #include "kernels/device/simt/thread_block.h"
 
-// The linker defines these: this program's image.
+// Start and end of this program's image in memory. The linker defines both symbols.
 extern "C" const char __executable_start[], _end[];
 
 namespace baton::simt {
@@ -19,8 +19,9 @@ bool Within(const void* at, const void* base, size_t bytes) {
 }
 
 // Layout of a stamp, from the top bit: a copy in flight (1 bit), block + 1 (19), barriers of the
-// block so far (16), warp (6), the warp's SyncWarps since the last barrier (16), lane (6). All ones
-// in block, warp or lane mean several of them, which have the same values in all fields above.
+// block so far (16), warp (6), the warp's SyncWarps since the last barrier (16), lane (6). If all
+// bits of block, warp or lane are ones, the stamp stands for several blocks, warps or lanes, which
+// agree in all higher fields.
 constexpr int kLane = 0, kWarpEpoch = 6, kWarp = 22, kEpoch = 28, kBlock = 44;
 constexpr uint64_t kInFlight = uint64_t{1} << 63;
 constexpr uint64_t kSeveral = 63, kSeveralBlocks = (1 << 19) - 1;
@@ -152,7 +153,8 @@ void AccessChecker::Check(const Fault& access, bool shared, bool in_flight) {
       Stamp& written = shadow.written[i];
       Stamp& read = shadow.read[i];
       Stamp& added = shadow.added[i / 4];
-      // This read was already checked. Any write since then was checked against it.
+      // This thread has read the byte since its last barrier, and that read was checked. Every
+      // write since then was checked against the read.
       if (!access.write && read == now && (written & kInFlight) == 0) continue;
       // In shared memory, stamps of an earlier block no longer count.
       if (shared && BlockOf(written) != BlockOf(now)) written = 0;

@@ -50,14 +50,15 @@ class AccessChecker {
   void CopyEnds(const void* to);
 
  private:
-  // Identifies an access: its time and its thread. 0 means none.
+  // Identifies an access by its time and its thread. 0 means that there was no access.
   using Stamp = uint64_t;
   struct Shadow {
     static constexpr size_t kBytes = 256;
     std::array<Stamp, kBytes> written{}, read{};
     // Code address, per word, of the last write and read.
     std::array<uint32_t, kBytes / 4> written_at{}, read_at{};
-    std::array<Stamp, kBytes / 4> added{};  // per word; like `read`, adds that must be waited for
+    // per word: the AtomicAdds that a later access must be ordered after
+    std::array<Stamp, kBytes / 4> added{};
     std::array<uint32_t, kBytes / 4> added_at{};
   };
   struct Fault {
@@ -70,7 +71,8 @@ class AccessChecker {
 
   Stamp Now() const;
   Shadow& ShadowOf(uintptr_t page);
-  // Finds out in which memory the access is, and calls Check if that memory needs it.
+  // Finds out which memory the access is in. Fails the grid if the kernel may not access that
+  // memory in this way. Calls Check if other threads may access the same memory.
   void Judge(const Fault& access, size_t align);
   // Checks the access against earlier ones and then records it.
   void Check(const Fault& access, bool shared, bool in_flight);

@@ -16,8 +16,8 @@
 
 #ifdef BATON_CHECKED
 #define BATON_SIMT_CHECKED true
-// The compiler does not treat calls of these functions as loads and stores. So they are renamed to
-// functions of the checker (checker_calls.cc).
+// The compiler does not treat calls of memcpy, memmove and memset as loads and stores. So these
+// calls go to functions of the checker with other names (checker_calls.cc).
 extern "C" {
 void* memcpy(void*, const void*, size_t) noexcept __asm__("baton_simt_memcpy");
 void* memmove(void*, const void*, size_t) noexcept __asm__("baton_simt_memmove");
@@ -41,7 +41,8 @@ void* memset(void*, int, size_t) noexcept __asm__("baton_simt_memset");
 #define BATON_DEVICE_NAMESPACE emulated_kernels
 #ifdef BATON_CHECKED  // Inlined, so that messages name the kernel's line.
 #define BATON_DEVICE inline __attribute__((always_inline))
-#else  // Kernels share one copy, because they are part of every worker program.
+// All kernels share one copy of each function, because kernels are part of every worker program.
+#else
 #define BATON_DEVICE inline
 #endif
 #define BATON_SHARED(Type, name, count)                                                  \
@@ -64,7 +65,7 @@ struct Half {
   uint16_t bits;
 };
 
-// Its copy functions report misaligned addresses. Plain loads of words would not notice them.
+// Copying a Vector16 reports misaligned addresses. Plain loads of words would not notice them.
 struct alignas(16) Vector16 {
   uint32_t word[4];
 

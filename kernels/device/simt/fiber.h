@@ -59,8 +59,8 @@ class FiberStacks {
   static constexpr int kMax = 1024;
   absl::Status Reserve(int count);
 
-  // Returns a context that starts `entry`, which must not return, at the top of that stack. The
-  // fiber that used the stack before must never be continued.
+  // Returns a context that starts `entry`, which must not return, at the top of stack number
+  // `stack`. The fiber that used this stack before must never be continued.
   FiberContext Begin(int stack, void (*entry)());
 
   // Returns the index of the stack whose bytes, guard page included, contain `at`, or -1 if none

@@ -20,8 +20,9 @@ constexpr float HalfToFloat(uint16_t bits) {
   const uint32_t magnitude = uint32_t{bits} & 0x7fff;
   const uint32_t sign = uint32_t{bits} >> 15 << 31;
   if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | magnitude << 13);
-  // These bits have half's exponent bias, so read as a float the value is 2^112 too small. The
-  // product is exact, also for values that are denormal in half.
+  // The shifted bits still have half's exponent bias. Read as a float, they give a value that is
+  // too small by a factor of 2^112. The product is exact, also for values that are denormal in
+  // half.
   const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
 }

@@ -16,7 +16,7 @@ class MemoryMap {
    public:
     const std::byte* base() const { return base_; }
     size_t bytes() const { return bytes_; }
-    // Offsets count from base() and must be within the region.
+    // Marks bytes as written. `offset` counts from base(), and all bytes must be within the region.
     void MarkWritten(size_t offset, size_t bytes);
     void MarkUnwritten(size_t offset, size_t bytes);
     bool Written(size_t offset, size_t bytes) const;
@@ -41,12 +41,13 @@ class MemoryMap {
   void CopyWritten(const void* to, const void* from, size_t bytes);
   // Marks bytes as unwritten, because they were computed from unwritten bytes.
   void MarkUnwritten(const void* at, size_t bytes);
-  // Returns true if all of these bytes are written. Bytes in no region count as written.
+  // Returns true if the `bytes` bytes from `at` on are all written. Bytes in no region count as
+  // written.
   bool Written(const void* at, size_t bytes);
 
-  // Returns the region that contains this byte, or null.
+  // Returns the region that contains the byte at `at`, or null.
   Region* Find(const void* at);
-  // Returns true if all of these bytes are in one region.
+  // Returns true if the `bytes` bytes from `at` on are all in one region.
   bool Contains(const void* at, size_t bytes);
 
  private:

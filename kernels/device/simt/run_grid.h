@@ -13,11 +13,11 @@ namespace baton::simt {
 class MemoryMap;
 
 // clang-format off
-// Options for running a grid. The seed makes every choice that a GPU leaves open, the same in every
-// run with that seed:
+// Options for running a grid. The seed decides everything that a GPU leaves open. Two runs with the
+// same seed are equal. The parts of the seed:
 //   seed % 3      the order of blocks, warps and lanes that can run: 0 ascending, 1 descending,
-//                 2 random; warps and lanes are redrawn at every barrier
-//   seed / 3 % 2  0: the data of a cp.async arrives as late as its wait allows; 1: at once
+//                 2 random; warps and lanes get a new order at every barrier
+//   seed / 3 % 2  0: the data of a cp.async arrives as late as its wait allows; 1: immediately
 // So the seeds 0 to 5 cover all kinds of schedules. Further seeds sample other random orders.
 // clang-format on
 struct SimtOptions {
@@ -28,19 +28,19 @@ struct SimtOptions {
   // checked kernel; checked kernels also mark bytes as written.
   MemoryMap* memory = nullptr;
   bool check = true;  // false: a checked kernel runs without its checks
-  // Counts for each operation, under its name in messages ("Mma"), how often the lanes of a warp
-  // met for it. Tests use it to see which work a kernel skips. Null: nothing is counted.
+  // Counts for each collective operation, under its name in messages ("Mma"), how often a warp ran
+  // it. Tests use the counts to see which work a kernel skips. Null: nothing is counted.
   std::map<std::string, int64_t>* collectives = nullptr;
 };
 
 // Runs every thread of every block on the calling thread, one block after another, and returns when
-// all are done. Any OS thread may call; each one keeps the stacks of its largest block until it
-// ends.
+// all are done. Any OS thread may call; the stacks of a thread's largest block are kept until that
+// OS thread ends.
 //
-// Returns InvalidArgument for a shape or size that no kernel, or not this one, may have; nothing
-// has run then. Returns ResourceExhausted if there is no memory for stacks. Returns Internal if the
-// kernel broke a rule of device_code.h: the grid has stopped there, and the message names kernel,
-// block, thread and place.
+// Returns InvalidArgument for a shape or size that this kernel, or every kernel, may not have;
+// nothing has run then. Returns ResourceExhausted if there is no memory for stacks. Returns
+// Internal if the kernel broke a rule of device_code.h: the grid has stopped there, and the message
+// names kernel, block, thread and place.
 absl::Status RunGrid(const Kernel& kernel, const LaunchShape& shape, const void* params,
                      const SimtOptions& options);
 

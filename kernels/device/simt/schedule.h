@@ -7,7 +7,7 @@
 
 namespace baton::simt {
 
-// Draws the order that a seed stands for (SimtOptions::seed), one choice after another.
+// Makes the choices that a seed stands for (SimtOptions::seed), one after another.
 class Schedule {
  public:
   explicit Schedule(uint64_t seed)

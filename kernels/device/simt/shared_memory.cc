@@ -39,7 +39,8 @@ void SharedMemory::BeginBlock(size_t dynamic_bytes, size_t max_bytes) {
 void SharedMemory::EndBlock() { ASAN_UNPOISON_MEMORY_REGION(memory_.data(), memory_.size()); }
 
 std::byte* SharedMemory::Add(const void* key, const char* name, size_t bytes, size_t align) {
-  // Takes an odd multiple of the alignment, so that no kernel can depend on a better alignment.
+  // Places the array at an odd multiple of the alignment, so that no kernel can depend on a better
+  // alignment.
   const uintptr_t free = Address(memory_.data()) + used_;
   const uintptr_t address = (free + align) / (2 * align) * (2 * align) + align;
   auto* base = reinterpret_cast<std::byte*>(address);

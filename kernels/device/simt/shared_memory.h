@@ -24,7 +24,7 @@ class SharedMemory {
   // Returns the dynamic array, which is aligned to 128 but not to 256.
   std::byte* dynamic() const { return arrays_[0].base; }
 
-  // Returns true if all of these bytes lie in one array.
+  // Returns true if the `bytes` bytes from `at` on lie in one array.
   bool InOneArray(const void* at, size_t bytes) const;
   // Returns true if the byte is in shared memory, in an array or between two.
   bool Contains(const void* at) const {

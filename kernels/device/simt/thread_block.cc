@@ -85,7 +85,7 @@ void ThreadBlock::ThreadReturned() {
   current.thread = Next();
   Thread& next = work_.threads[current.thread];
   if (next.stack < 0) {
-    next.context = self.context;  // tells the address sanitizer which stack it is
+    next.context = self.context;  // tells the address sanitizer which stack the fiber runs on
     Begin(next, stack);
     return;
   }

@@ -73,14 +73,14 @@ class ThreadBlock {
   void set_checker(AccessChecker* checker) { checker_ = checker; }
   AccessChecker* checker() const { return checker_; }
 
-  // Runs the block that `current` names, to its end or until a thread breaks a rule.
+  // Runs the block whose index is in `current`, to its end or until a thread breaks a rule.
   absl::Status Run();
 
   // Called by the threads of the block.
   void SyncThreads(Place place);
   void SyncWarp(Place place);
   // Waits until all lanes of the warp have called this function with the same operation and place.
-  // The last lane to arrive calls `compute` with the posts of all lanes.
+  // The last lane to arrive calls `compute` with the `post` pointers of all lanes.
   void Meet(const char* operation, Place place, void* post, void (*compute)(void* const* posts));
   // `code` is the address to which the kernel's call returns.
   void AddCopy(void* to, const void* from, bool valid, Place place, const void* code);
@@ -88,16 +88,16 @@ class ThreadBlock {
   void WaitForCopies(int groups);
   void* SharedArray(const void* key, const char* name, size_t bytes, Place place);
   const SharedMemory& shared() const { return work_.shared; }
-  // Number of the block's barriers so far, and of SyncWarps since then by the running thread's
-  // warp.
+  // epoch() is the number of barriers that the block has passed. warp_epoch() is the number of
+  // SyncWarps that the running thread's warp has passed since the last barrier.
   uint32_t epoch() const { return epoch_; }
   uint32_t warp_epoch() const { return work_.warps[current.thread / kWarpLanes].epoch; }
   // Stack of the running thread.
   int stack() const { return work_.threads[current.thread].stack; }
 
-  // End the grid with this message, after the names of kernel, block and thread. There are two
-  // steps because Abandon() leaves the calling thread for good: its local variables are never
-  // destroyed.
+  // SetError and then Abandon end the grid with this message, which follows the names of kernel,
+  // block and thread. There are two steps because Abandon() leaves the calling thread for good: its
+  // local variables are never destroyed.
   void SetError(absl::string_view message);
   [[noreturn]] void Abandon();
 
@@ -113,7 +113,7 @@ class ThreadBlock {
   static int LaneAfter(const Warp& warp, int lane);
   // Continues `thread`, and returns when another thread continues the calling one.
   void Resume(int thread);
-  // Prepares a thread that has not begun to begin on this stack.
+  // Prepares a thread that has not begun to start on stack number `stack`.
   void Begin(Thread& thread, int stack);
   int TakeStack();
   void Land(Copy& copy);
@@ -129,8 +129,8 @@ class ThreadBlock {
   const SimtOptions& options_;
   Schedule& schedule_;
   Workspace& work_;
-  FiberContext outside_;         // the caller of Run()
-  std::vector<int> warp_order_;  // redrawn at every barrier
+  FiberContext outside_;         // context of the caller of Run()
+  std::vector<int> warp_order_;  // in a new order after every barrier
   size_t turn_ = 0;              // index in warp_order_ of the current warp
   int at_barrier_ = 0;           // threads at the barrier
   Place barrier_;

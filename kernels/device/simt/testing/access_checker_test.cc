@@ -109,7 +109,8 @@ TEST(AccessCheckerTest, LinesAreTheKernelsAlsoWhereItCallsDeviceCode) {
 }
 
 TEST(AccessCheckerTest, ManyReadersAreAllRemembered) {
-  // This also holds if the last reader is the writer itself.
+  // The last reader may be the thread that writes afterwards. The reads of the other threads must
+  // then still be remembered.
   EXPECT_THAT(
       MessageInAscendingOrder(kSharedFaults, 4),
       AllOf(HasSubstr("thread 32: write"), HasSubstr("races with the read by several warps")));
@@ -257,7 +258,7 @@ TEST(AccessCheckerTest, DataOfACopyIsNotTouchedBeforeItsWaitAndOthersBarrier) {
   ExpectFault(kCopies, 5, HasSubstr("outside shared memory"));
   ExpectFault(kCopies, 8, HasSubstr("source was written before its wait"));
   ExpectFault(kCopies, 7, HasSubstr("copy may still bring, begun by thread"));
-  // In descending order no thread is late enough for this fault.
+  // Shows the fault only in ascending order: in descending order no thread is late enough.
   EXPECT_THAT(MessageInAscendingOrder(kSharedFaults, 40), HasSubstr("races with the "));
 }
 

@@ -44,12 +44,13 @@ namespace baton::emulated_kernels {
 extern const Kernel kSharedFaults;
 
 // Faults in global memory, with 3 blocks of 32 threads. `out` has one word per thread of the grid.
+// "Right" marks a case without a fault.
 //   1  All blocks write the same word.
-//   2  A block reads what the next one writes.
-//   3  All blocks read a word, and the last one (in ascending order) writes it.
+//   2  A block reads what the next block writes.
+//   3  All blocks read a word, and the last block (in ascending order) writes it.
 //   4  Reads unwritten bytes.
 //   5  Right: all blocks add to a word.
-//   6  As 5, and then all blocks read that word.
+//   6  All blocks add to a word, and then all blocks read it.
 extern const Kernel kGlobalFaults;
 
 // Accesses out of bounds, with 64 threads and 256 bytes of dynamic shared memory. `in` has 512

@@ -127,7 +127,8 @@ absl::Status JudgeGemm(SimtOptions options) {
 absl::Status JudgeAttention(SimtOptions options) {
   constexpr int kDim = SplitAttentionParams::kHeadDim, kTokens = SplitAttentionParams::kPageTokens;
   constexpr int kHeads = 2, kSequences = 3, kSplits = 2, kMaxPages = 9, kPages = 32;
-  const int lengths_are[kSequences] = {5, 64, 135};  // the last one fills its row of the table
+  // The last sequence fills its row of the page table.
+  const int lengths_are[kSequences] = {5, 64, 135};
   MemoryMap memory;
   options.memory = &memory;
   std::mt19937 random(1);
@@ -157,7 +158,7 @@ absl::Status JudgeAttention(SimtOptions options) {
         const int page = table[s * kMaxPages + t / kTokens];
         for (int d = 0; d < kDim; ++d) {
           const int at = ((page * kHeads + h) * kTokens + t % kTokens) * kDim + d;
-          // Later keys are longer, so that the maximum increases.
+          // Later keys have larger values, so that the maximum of the scores increases.
           const float key = PutBf16(keys[at], Value(random) * (1 + 0.03f * t));
           scores[t] += 0.125 * query[(s * kHeads + h) * kDim + d] * key;
           value[t * kDim + d] = PutBf16(values[at], Value(random));

@@ -173,7 +173,7 @@ __attribute__((noinline)) void Count(uint32_t* to, int count) {
 }
 
 BATON_KERNEL(kLocals, ProbeParams, 1024) {
-  uint32_t all[200];  // covers what earlier fibers left on this stack
+  uint32_t all[200];  // large enough to cover what earlier fibers left on this stack
   Count(all, 200);
   uint32_t sum = all[199] - 199;
   for (int round = 0; round < 2; ++round) {

@@ -22,31 +22,54 @@ extern const Kernel kIndices;
 // out[threads + i], after it. out[2 * threads] is the counter.
 extern const Kernel kOrder;
 
-// One warp; in [32] and out [32]. which: 0 ShuffleXor 5, 1 ShuffleDown 3, 2 Shuffle of lane in[l],
-// 3 WarpSum, 4 WarpMax, 5 Ballot(in > 0), 6 the butterfly of ShuffleXor.
+// Runs one collective in one warp. `in` and `out` have 32 words. `which` chooses the collective:
+//   0  ShuffleXor with mask 5
+//   1  ShuffleDown by 3
+//   2  Shuffle from lane in[l]
+//   3  WarpSum
+//   4  WarpMax
+//   5  Ballot(in > 0)
+//   6  the butterfly of ShuffleXor
 extern const Kernel kShuffles;
-// in: [32][4] of a, [32][2] of b, [32][4] of d; out [32][4]. which: 0 bf16, 1 f16.
+// Runs one Mma of bf16 (`which` is 0) or f16 (`which` is 1). `in` holds a [32][4], then b [32][2],
+// then d [32][4]. `out` is [32][4].
 extern const Kernel kMma;
-// in: 32 rows of 4 words; out [32][4]. which: 0 x4, 1 x4 transposed, 2 x2, 3 x2 transposed.
+// Loads matrices from the 32 rows of 4 words in `in` to `out` [32][4]. `which` chooses the
+// function:
+//   0  LoadMatrix4
+//   1  LoadMatrix4Transposed
+//   2  LoadMatrix2
+//   3  LoadMatrix2Transposed
 extern const Kernel kLoadMatrix;
 
 // kBarriers, kExchange, kCopies and kShared have 64 threads.
 
-// which: 0 right, 1 half of the threads return before the barrier, 2 they wait at two barriers, 3
-// one lane waits in a shuffle instead, 4 lanes wait at two shuffles, 5 one lane returns before a
-// shuffle.
+// Threads that wait at a barrier or in a shuffle. `which` chooses the case:
+//   0  Right.
+//   1  Half of the threads return before the barrier.
+//   2  The threads wait at two different barriers.
+//   3  One lane waits in a shuffle instead.
+//   4  The lanes wait at two different shuffles.
+//   5  One lane returns before a shuffle.
 extern const Kernel kBarriers;
-// out[t] = in[t of another warp], through shared memory. `which` leaves out barriers (bits 0 and
-// 1).
+// Writes to out[t] the word of `in` that a thread of the other warp has read, through shared
+// memory. Bits 0 and 1 of `which` each leave out one barrier.
 extern const Kernel kExchange;
-// Copies with two groups of cp.async. which: 0 right, 1 no wait, 2 no barrier after the wait, 3 a
-// wait that is too short, 4 misaligned, 5 not to shared memory, 6 right: the last copy is not
-// `valid`, 7 reads before the wait, 8 writes the source before the wait.
+// Copies with two groups of cp.async. `which` chooses the case:
+//   0  Right.
+//   1  No wait.
+//   2  No barrier after the wait.
+//   3  A wait that is too short.
+//   4  A misaligned address.
+//   5  A destination that is not in shared memory.
+//   6  Right: the last copy is not `valid`.
+//   7  Reads the copied bytes before the wait.
+//   8  Writes the source before the wait.
 extern const Kernel kCopies;
-// out: the initial values of shared arrays, and how they are aligned.
+// Writes to `out` the initial values of shared arrays, and how they are aligned.
 extern const Kernel kShared;
 extern const Kernel kTooMuchShared;
-extern const Kernel kMisaligned;  // which: 0 right, 1 loads, 2 stores
+extern const Kernel kMisaligned;  // which: 0 right, 1 misaligned loads, 2 misaligned stores
 extern const Kernel kLocals;      // out[t] = 45 + t, computed in local arrays of several sizes
 extern const Kernel kDeep;        // recursion of `which` frames of 1 KiB
 extern const Kernel kWide;        // lane `which` has a frame larger than several stacks

@@ -165,7 +165,7 @@ TEST(RunGridTest, CopiesLandWithTheirGroupsWaitOrAtOnce) {
       for (int i = 0; i < 512; ++i) wrong[i / 256] += ran.out.word[i] != expected(i);
       EXPECT_EQ(wrong[0] > 0, which == 2 || which == 6 || (late && which == 1)) << seed << which;
       EXPECT_EQ(wrong[1] > 0, late && which == 3) << seed << which;
-      if (which == 6) {  // zeros where thread 63 copies otherwise
+      if (which == 6) {  // thread 63 then copies zeros
         EXPECT_EQ(wrong[0], 4);
         EXPECT_EQ(ran.out.word[4 * 31], 0u);
       }

@@ -48,7 +48,8 @@ BATON_KERNEL(kNormalize, NormalizeParams, kNormalizeThreads) {
 }
 
 BATON_KERNEL(kTileGemm, TileGemmParams, kGemmThreads) {
-  constexpr int kStages = 3, kDepth = 32, kPitch = kDepth + 8;  // kPitch: of a row in shared memory
+  // kPitch: elements from one row to the next in shared memory
+  constexpr int kStages = 3, kDepth = 32, kPitch = kDepth + 8;
   constexpr int kRows = kGemmRows + kGemmColumns;
   constexpr int kChunks = kDepth / 8;  // chunks of 16 bytes per row
   static_assert(kGemmSharedBytes == kStages * kRows * kPitch * sizeof(Bf16));
@@ -79,7 +80,7 @@ BATON_KERNEL(kTileGemm, TileGemmParams, kGemmThreads) {
   for (int tile = 0; tile < tiles; ++tile) {
     CopyAsyncWait<kStages - 2>();
     SyncThreads();
-    // Fills the stage that was last used before the barrier.
+    // Fills the stage that all threads finished reading before the barrier.
     const int next = tile + kStages - 1;
     if (next < tiles) load(next);
     CopyAsyncCommit();

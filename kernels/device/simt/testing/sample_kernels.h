@@ -19,8 +19,8 @@ struct NormalizeParams {
 extern const Kernel kNormalize;
 constexpr int kNormalizeThreads = 128;
 
-// Computes out = a * b^T. A block of 128 threads computes 64 rows by 32 columns of out. It takes 32
-// of k at a time, in a pipeline of 3 stages.
+// Computes out = a * b^T. A block of 128 threads computes 64 rows by 32 columns of out. It reads 32
+// columns of a and b at a time, in a pipeline of 3 stages.
 struct TileGemmParams {
   const void* a = nullptr;  // [m, k] bf16
   const void* b = nullptr;  // [n, k] bf16

@@ -61,12 +61,14 @@ TEST(WarpOperationsTest, SumIsBitForBitTheButterflyAndTheSameInEveryLane) {
   }
 }
 
-// The lane that holds each pair of an 8x8 quarter of A (and of C and D), and of a quarter's columns
-// in B. From the figures in PTX ISA, "Matrix Fragments for mma.m16n8k16" with .bf16 and .f16.
+// Lane that holds each pair of neighbouring elements: [row][pair] for an 8x8 quarter of A, C or D,
+// and [column][pair] for 8 rows of B. From the figures in PTX ISA, "Matrix Fragments for
+// mma.m16n8k16" with .bf16 and .f16.
 constexpr int kLaneOfPair[8][4] = {{0, 1, 2, 3},     {4, 5, 6, 7},     {8, 9, 10, 11},
                                    {12, 13, 14, 15}, {16, 17, 18, 19}, {20, 21, 22, 23},
                                    {24, 25, 26, 27}, {28, 29, 30, 31}};
-// The index of the first of the two elements (a0 to a7, b0 to b3, c0 to c3), per quarter.
+// Index of a pair's first element in its lane's fragment (a0 to a7, b0 to b3, c0 to c3), for each
+// quarter of the matrix.
 constexpr int kElementOfA[2][2] = {{0, 4}, {2, 6}};  // [row >= 8][column >= 8]
 constexpr int kElementOfB[2] = {0, 2};               // [row >= 8]
 constexpr int kElementOfC[2] = {0, 2};               // [row >= 8]
@@ -137,7 +139,8 @@ TEST(WarpOperationsTest, LoadMatrixGivesRowsOrColumnsAsInThePtxIsa) {
             low = element(matrix, 2 * pair, row);
             high = element(matrix, 2 * pair + 1, row);
           }
-          if (which >= 2 && matrix >= 2) low = high = 0;  // LoadMatrix2 does not load these
+          // LoadMatrix2 loads only the first two matrices
+          if (which >= 2 && matrix >= 2) low = high = 0;
           ASSERT_EQ(got, low | high << 16) << which << " " << matrix << " " << row << " " << pair;
         }
       }
