@@ -1,9 +1,9 @@
 #pragma once
 
-// The summation order of tdpbf16ps, computed by fused multiply-adds. Only kernels_avx2.cc and
-// kernels_avx512.cc include this file, after dot_inl.h. Each lane holds one output. For every 32
-// inputs, kPairCols weight rows are transposed and widened into the first-level cache; all rows of
-// activations then use them from there.
+// GEMMs in the summation order of tdpbf16ps, the AMX instruction, but computed by fused
+// multiply-adds. Only kernels_avx2.cc and kernels_avx512.cc include this file, after dot_inl.h.
+// Each lane holds one output. For every 32 inputs, kPairCols weight rows are transposed and widened
+// to floats, which stay in the first-level cache. All rows of activations then use these floats.
 namespace baton::cpu {
 namespace {
 
@@ -48,7 +48,7 @@ size_t PairScratchBytes(int rows, ptrdiff_t) {
   return (32 + rows) * static_cast<size_t>(kPairCols) * sizeof(float);
 }
 
-// For one group of 32 inputs: sums[row][kPairCols] += even chain + odd chain.
+// Adds the products of one group of 32 inputs: sums[row][kPairCols] += even chain + odd chain.
 template <int kRows>
 inline void PairTile(const float* x, ptrdiff_t x_stride, const float* wide, float* sums) {
   Vec even[kRows][kPairVecs], odd[kRows][kPairVecs];

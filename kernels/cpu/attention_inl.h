@@ -4,11 +4,11 @@
 // elementwise_inl.h.
 //
 // Keys are read in tiles of kKeyTile, at absolute positions, with an online softmax (Milakov &
-// Gimelshein 2018; Dao et al. 2022). After every kKeySpan keys the result so far is set aside and a
-// new one begins; these spans are merged in ascending order. The queries of a task are its rows
-// times its heads, in order of position. The result of a query does not depend on the other
-// queries. With a window, a query skips the spans and tiles that hold none of its keys. In its
-// first tile it starts at its first key.
+// Gimelshein 2018; Dao et al. 2022). Every kKeySpan keys form a span, which has a result of its
+// own. The results of the spans are merged in ascending order. A task has one query for each of its
+// rows and heads, in order of position. The result of a query does not depend on the other queries.
+// With a window, a query skips the spans and tiles that hold none of its keys. In its first tile it
+// starts at its first key.
 namespace baton::cpu {
 namespace {
 
@@ -37,7 +37,7 @@ struct AttendScratch {
   }
 
   ptrdiff_t queries, width;
-  float* q;                                // zero from head_dim on
+  float* q;                                // the queries; zero from head_dim on
   float* o;                                // output of this span, not yet divided by its sum
   float* scores;                           // [queries][kKeyTile]; becomes the probabilities
   float* packed;                           // keys of the tile, widened
@@ -57,8 +57,8 @@ inline ptrdiff_t FirstKey(const AttentionTask& task, ptrdiff_t query) {
   return task.window > 0 && key > 0 ? key : 0;
 }
 
-// In a tile that starts at `first_key` and holds at least one key of the query: the keys of the
-// query are those from KeysBefore to KeysSeen - 1, counted from the tile's start.
+// In a tile that starts at `first_key`, a query sees the keys from KeysBefore to KeysSeen - 1,
+// counted from the tile's start. The query must see at least one key of the tile.
 inline int KeysBefore(const AttentionTask& task, ptrdiff_t query, ptrdiff_t first_key) {
   const ptrdiff_t key = FirstKey(task, query);
   return key > first_key ? static_cast<int>(key - first_key) : 0;
@@ -91,7 +91,7 @@ struct SpanKeys {
     q1 = EndQuery(task, end - 1);
   }
   ptrdiff_t begin, end;
-  int q0, q1;  // the queries that see any of these keys
+  int q0, q1;  // queries [q0, q1) see at least one of the span's keys
 };
 
 // Fills `rows` with the addresses of `keys` tokens of a plane, starting at token `first_key`. The
@@ -132,8 +132,8 @@ inline void ScoreTiles(const AttendScratch& s, int q0, int q1, int keys, TileAt 
   }
 }
 
-// Computes scores[query][j] = q . k_j for queries [q0, q1) and keys [0, keys). Not yet multiplied
-// by task.scale.
+// Computes scores[query][j] = q . k_j for queries [q0, q1) and keys [0, keys). The scores are not
+// yet multiplied by task.scale.
 template <class T>
 inline void Scores(const AttentionTask& task, const AttendScratch& s, int q0, int q1,
                    const T* const* rows, int keys) {
@@ -207,7 +207,7 @@ inline void Softmax(const AttentionTask& task, const AttendScratch& s, ptrdiff_t
   for (int part = 0; part < kParts; ++part) Store(sum + part * kLanes, total[part]);
 }
 
-// Adds to acc, for each key of [begin, end) in order, probability * value.
+// Adds probability * value to `acc` for the keys [begin, end), in ascending order.
 template <class T, int kVecs>
 inline void AttendKeys(const float* p, const T* const* rows, ptrdiff_t column, int begin, int end,
                        Vec* acc) {

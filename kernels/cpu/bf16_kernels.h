@@ -6,8 +6,8 @@
 #include "kernels/cpu/isa_kernels.h"
 
 // Kernels for GEMMs of activations rounded to bf16 with weights stored as bf16. The summation order
-// is that of one of the processors' own bf16 instructions (README.md). The rules stated in
-// isa_kernels.h hold here too.
+// is that of tdpbf16ps or that of vdpbf16ps, two instructions of x86 processors (README.md). The
+// rules stated in isa_kernels.h hold here too.
 namespace baton::cpu {
 
 constexpr ptrdiff_t RoundUp32(ptrdiff_t n) { return (n + 31) / 32 * 32; }
@@ -28,14 +28,14 @@ struct Bf16Task {
 // Kernels for one summation order on one instruction set.
 struct Bf16Kernels {
   const char* name;  // name of the instructions
-  int panel_cols;    // weight rows computed together: ranges begin at multiples of it
-  int group_cols;    // best number of weight rows per call when there are many activation rows
-  int block_rows;    // max activation rows per call of `gemm`; a multiple of 16
+  int panel_cols;  // number of weight rows computed together; n0 of `gemm` must be a multiple of it
+  int group_cols;  // best number of weight rows per call when there are many activation rows
+  int block_rows;  // max activation rows per call of `gemm`; a multiple of 16
 
   // Rounds rows m0 to m0 + 15, or fewer at the end of the m rows, to bf16 and packs them for
   // `gemm`. m0 must be a multiple of 16.
   void (*pack)(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, char* packed);
-  size_t (*packed_bytes)(int m, ptrdiff_t k);  // memory is 64-byte aligned
+  size_t (*packed_bytes)(int m, ptrdiff_t k);  // size of `packed`, which is 64-byte aligned
 
   // Computes rows [m0, m1) and outputs [n0, n1). m0 must be a multiple of block_rows. `scratch`
   // must be 64-byte aligned.

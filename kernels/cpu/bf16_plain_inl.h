@@ -1,7 +1,8 @@
 #pragma once
 
-// Reference implementations of both bf16 orders, as the processors' manuals describe them, one
-// output at a time. Only kernels_portable.cc includes this file, after vec_portable.h.
+// Reference implementations of the summation orders of tdpbf16ps and vdpbf16ps, as the processors'
+// manuals describe these instructions. They compute one output at a time. Only kernels_portable.cc
+// includes this file, after vec_portable.h.
 namespace baton::cpu {
 namespace {
 
@@ -54,9 +55,9 @@ inline float AmxOrderDot(const Bf16* x, const Bf16* w, ptrdiff_t k) {
   return total;
 }
 
-// Dot product in the order of vdpbf16ps: lane l of sixteen takes elements 2l + 1 and 2l of every
-// 32, in this order, into one chain. The lanes are then summed by the same tree as in every other
-// dot product.
+// Dot product in the order of vdpbf16ps: lane l of sixteen adds the products of elements 2l + 1 and
+// 2l of every 32 to one chain, in this order. The lanes are then summed by the same tree as in
+// every other dot product (ReduceFour).
 inline float PairDot(const Bf16* x, const Bf16* w, ptrdiff_t k) {
   float lanes[16] = {};
   for (ptrdiff_t i = 0; i < k; i += 32) {

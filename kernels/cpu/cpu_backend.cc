@@ -24,8 +24,8 @@ static_assert(static_cast<int>(DType::kF32) == static_cast<int>(Element::kF32) &
               static_cast<int>(DType::kF16) == static_cast<int>(Element::kF16) &&
               static_cast<int>(DType::kBF16) == static_cast<int>(Element::kBf16));
 
-// Work below these limits is done by the calling thread alone: handing it to other threads would
-// cost more than it saves.
+// Limits below which the calling thread does all the work itself: handing so little work to other
+// threads would cost more than it saves.
 constexpr int64_t kMinGemm = 256 << 10;      // weights x (rows + 3): few rows are memory-bound
 constexpr int64_t kMinAttention = 64 << 10;  // multiply-adds
 constexpr int64_t kMinElements = 32 << 10;
@@ -164,7 +164,7 @@ class CpuBackend final : public Backend {
         float* sine = cosine + pairs;
         float* k = sine + pairs;
         for (int j = 0; j < pairs; ++j) {
-          // The product is rounded to float, as in the code that the models were trained with.
+          // The angle is rounded to float, as in the code that the models were trained with.
           CosSin(static_cast<float>(position) * rope.inverse_frequency[j], &cosine[j], &sine[j]);
           cosine[j] *= rope.scale;
           sine[j] *= rope.scale;
@@ -305,8 +305,8 @@ class CpuBackend final : public Backend {
     const int m = in.rows, n = weight.rows;
     const bool alone = int64_t{n} * weight.cols * (m + 3) < kMinGemm;
     if (m <= kernels_.small_rows) {
-      // Pieces have at least 24 weight rows. There are eight pieces per thread if the matrix is
-      // large enough.
+      // The weights are cut into eight pieces of rows per thread, but no piece is smaller than 24
+      // rows.
       const int wanted = alone ? 1 : 8 * team_.threads();
       const int piece = std::max(24, ((n + wanted - 1) / wanted + 23) / 24 * 24);
       Run((n + piece - 1) / piece, alone, [&](int item, int) {
@@ -343,8 +343,8 @@ class CpuBackend final : public Backend {
                         .out = out,
                         .out_stride = out_stride,
                         .accumulate = accumulate};
-    // Pieces are whole panels. There are eight per thread if the matrix is large enough, so that a
-    // thread whose core is slow for a while can take fewer.
+    // The weights are cut into eight pieces per thread, but a piece has at least one whole panel.
+    // So a thread whose core is slow for a while can compute fewer pieces than the others.
     const int wanted = alone ? 1 : 8 * team_.threads(), panel = bf16_->panel_cols;
     const int fair = ((n + wanted - 1) / wanted + panel - 1) / panel * panel;
     const int piece = m <= 32 ? fair : std::min(fair, bf16_->group_cols);
@@ -387,7 +387,7 @@ class CpuBackend final : public Backend {
             .type = static_cast<Element>(layout.type)};
   }
 
-  // Used when there are few tasks: each span of keys becomes an item of its own.
+  // Computes attention when there are few tasks: each span of keys becomes a work item of its own.
   void AttendBySpans(size_t scratch) {
     spans_.clear();
     first_span_.clear();

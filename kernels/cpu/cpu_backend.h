@@ -8,8 +8,8 @@
 
 namespace baton {
 
-// The order in which products are summed (README.md). In each order, the bits of a row do not
-// depend on the batch, the chunk or the number of threads. Two orders do not give the same bits.
+// The order in which a dot product is summed (README.md). With one order, the bits of a row do not
+// depend on the batch, the chunk or the number of threads. Different orders give different bits.
 enum class CpuNumerics {
   kF32,         // float activations, weights of any type
   kAmx,         // for bf16 weights, activations are rounded to bf16; order of tdpbf16ps
@@ -22,7 +22,7 @@ absl::string_view CpuNumericsName(CpuNumerics numerics);  // "f32", "amx" or "av
 //   bf16 weights get a bf16 order.
 // - `portable`: the order that every x86-64 worker computes at fair speed: amx for bf16 weights,
 //   f32 for others.
-// - `f32`, `amx`, `avx512-bf16`: that order.
+// - `f32`, `amx`, `avx512-bf16`: the order of this name.
 // Returns InvalidArgument for any other word, and for an order that does not suit the weights.
 absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, DType weights);
 

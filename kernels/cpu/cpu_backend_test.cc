@@ -76,7 +76,7 @@ TEST_P(PathTest, RunsHereOrSaysWhatIsMissing) {
     EXPECT_THAT(std::string(backend.status().message()), testing::HasSubstr("this processor"));
     GTEST_SKIP() << backend.status().message();
   }
-  // Equal ids promise equal bits.
+  // Backends with equal numerics_id() must give equal bits.
   const auto plain = CreateCpuBackend({1, Isa::kPortable, GetParam().numerics});
   EXPECT_EQ((*backend)->numerics_id(), (*plain)->numerics_id());
 }
@@ -467,7 +467,7 @@ TEST_P(Bf16KernelsTest, DenormalsAreFlushedAndTheLargestOverflowAsInPlainCode) {
                                                               << 7);
     };
     // Ranges of biased exponents: low and high for x, then low and high for w. The biased exponent
-    // of a product is the sum of the two less 127.
+    // of a product is the sum of those of its two factors, minus 127.
     const int kinds[][4] = {
         {0, 2, 120, 130}, {50, 66, 58, 66}, {0, 254, 0, 10}, {180, 191, 185, 191}};
     const int* kind = kinds[round % 4];

@@ -32,8 +32,9 @@ absl::StatusOr<const IsaKernels*> ChooseF32(Isa isa) {
       "here");
 }
 
-// The results of both instructions do not depend on the control register, so the answer can be
-// kept.
+// True if this processor's bf16 instructions sum in the documented order. Both answers are computed
+// once and kept: the instructions do not depend on the floating-point control register, so the
+// answers cannot change.
 bool TilesSumAsSaid() {
   static const bool as_said = SumsAs(kAmxTiles, kAmxOrderPlain);
   return as_said;
@@ -47,8 +48,8 @@ absl::StatusOr<const Bf16Kernels*> ChooseAmxOrder(Isa isa) {
   const InstructionSets& host = HostInstructionSets();
   if (isa == Isa::kPortable) return &kAmxOrderPlain;
   if (isa == Isa::kAvx2) return &kAmxOrderAvx2;
-  // If this processor's tiles sum in another order, fused multiply-adds still compute the order
-  // that the id names.
+  // If this processor's tiles sum in another order, fused multiply-adds still compute the order of
+  // numerics 'amx'.
   const bool tiles = host.amx_bf16 && TilesSumAsSaid();
   if (isa == Isa::kAmx && !tiles) {
     return absl::FailedPreconditionError(

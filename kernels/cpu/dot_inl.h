@@ -13,7 +13,8 @@ constexpr int kTileCols = 4;
 constexpr int kTileSums = kTileRows * kTileCols * 16;
 
 template <class T>
-inline Vec LoadWidePartial(const T* p, ptrdiff_t n) {  // loads n > 0 elements and zeros
+// Loads n > 0 elements, and zeros into the other lanes.
+inline Vec LoadWidePartial(const T* p, ptrdiff_t n) {
   T values[kLanes] = {};
   __builtin_memcpy(values, p, (n < kLanes ? n : kLanes) * sizeof(T));
   return LoadWide(values);

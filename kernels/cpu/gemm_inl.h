@@ -1,6 +1,7 @@
 #pragma once
 
-// GEMMs in the order of dot_inl.h. Only kernels_*.cc include this file, after dot_inl.h.
+// GEMMs in the summation order that dot_inl.h describes. Only kernels_*.cc include this file, after
+// dot_inl.h.
 namespace baton::cpu {
 namespace {
 
@@ -34,16 +35,16 @@ inline void FinishTile(const GemmTask& task, int m, int rows, int n, int n1, con
 }
 
 // Multiplies one panel of weights with the rows [m0, m1), one block of inputs after another. If
-// there are many rows, each block of weights is widened once and all row tiles use that copy from
-// the cache. If there are few, each row tile widens the weights while loading them into registers.
-// The sums stay in `scratch` between blocks.
+// there are many rows, each block of weights is widened once and all row tiles use this copy from
+// the cache. If there are few rows, each row tile widens the weights while loading them into
+// registers. The sums stay in `scratch` between blocks.
 template <class T>
 void GemmPanel(const GemmTask& task, int m0, int m1, int n0, int n1, float* scratch) {
   float* packed = scratch;
   float* sums = scratch + kPanelCols * kKBlock;
   const int col_tiles = (n1 - n0 + kTileCols - 1) / kTileCols;
   const RowTiles tiles(m1 - m0);
-  // Columns beyond the last one repeat it, and their results are discarded.
+  // Column numbers beyond the last column repeat the last column. Their results are discarded.
   const T* rows[kPanelCols + kTileCols];
   for (int c = 0; c < col_tiles * kTileCols; ++c) {
     rows[c] = static_cast<const T*>(task.w) + (n0 + c < n1 ? n0 + c : n1 - 1) * task.k;

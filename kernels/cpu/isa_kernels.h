@@ -80,18 +80,18 @@ struct RopeTask {
 struct IsaKernels {
   const char* name;
 
-  // Both functions compute rows [m0, m1) and outputs [n0, n1). `gemm` takes up to kBlockRows rows
-  // and kPanelCols outputs; `scratch` has `gemm_scratch` floats and is 64-byte aligned.
-  // `gemm_small` takes up to `small_rows` rows and any number of outputs, and reads the weights in
-  // place.
+  // `gemm` and `gemm_small` compute rows [m0, m1) and outputs [n0, n1). `gemm` accepts up to
+  // kBlockRows rows and kPanelCols outputs; its `scratch` has `gemm_scratch` floats and is 64-byte
+  // aligned. `gemm_small` accepts up to `small_rows` rows and any number of outputs, and reads the
+  // weights in place.
   void (*gemm)(const GemmTask& task, int m0, int m1, int n0, int n1, float* scratch);
   size_t gemm_scratch;
   void (*gemm_small)(const GemmTask& task, int m0, int m1, int n0, int n1);
   int small_rows;
 
-  // `attend` computes the attention of a whole task. The other two do the same in two steps:
-  // `attend_span` computes the partial results of one span of keys (in any order and on any
-  // thread), and `attend_merge` merges the partial results of all spans.
+  // `attend` computes the attention of a whole task. `attend_span` and `attend_merge` do the same
+  // in two steps: `attend_span` computes the partial results of one span of keys (in any order and
+  // on any thread), and `attend_merge` merges the partial results of all spans.
   void (*attend)(const AttentionTask& task, float* scratch);
   void (*attend_span)(const AttentionTask& task, int span, float* partial, float* scratch);
   void (*attend_merge)(const AttentionTask& task, const float* partials, float* scratch);

@@ -1,4 +1,4 @@
-// The order matters: each header uses those above it.
+// The order of the headers matters: each one uses the headers above it.
 // clang-format off
 #include "kernels/cpu/vec_avx512.h"
 #include "kernels/cpu/dot_inl.h"
@@ -15,11 +15,12 @@
 namespace baton::cpu {
 namespace {
 
-constexpr int kPanel = 32;          // weight rows per step: two by two tiles of sums
-constexpr int kGroup = 128;         // weight rows that stay in the second-level cache together
-constexpr int kFewRows = 32;        // max activation rows for which weights are not copied
-constexpr int kBlock = 512;         // max activation rows per call
-constexpr ptrdiff_t kKPart = 2048;  // inputs of a group that stay in the cache together
+constexpr int kPanel = 32;    // weight rows per step: two by two tiles of sums
+constexpr int kGroup = 128;   // weight rows that stay in the second-level cache together
+constexpr int kFewRows = 32;  // max activation rows for which weights are not copied
+constexpr int kBlock = 512;   // max activation rows per call
+// Inputs per part of a group of weight rows; such a part stays in the cache.
+constexpr ptrdiff_t kKPart = 2048;
 constexpr ptrdiff_t kTileBytes = 1024;
 
 #define BATON_TILE_LOAD(tile, base, stride)                                                        \
@@ -34,8 +35,8 @@ constexpr ptrdiff_t kTileBytes = 1024;
 #define BATON_TILE_DOT(sums, weights, activations) \
   asm volatile("tdpbf16ps %%tmm" #activations ", %%tmm" #weights ", %%tmm" #sums ::)
 
-// Sets up the tile registers: 0 to 3 are sums, 4 and 5 weights, 6 and 7 activations of `columns`
-// rows.
+// Sets up the tile registers: tiles 0 to 3 hold sums, 4 and 5 weights, 6 and 7 activations.
+// `columns` is the number of activation rows.
 class TilesInUse {
  public:
   explicit TilesInUse(int columns) {
@@ -51,7 +52,8 @@ class TilesInUse {
     }
     asm volatile("ldtilecfg %0" ::"m"(config));
   }
-  // Returns the tiles to their initial state, so that a switch of threads need not save them.
+  // Returns the tiles to their initial state, so that the kernel need not save them when it
+  // switches threads.
   ~TilesInUse() { asm volatile("tilerelease" ::); }
 };
 
@@ -98,8 +100,9 @@ struct Weights {
   char* copy;            // copy of the tiles, in PackPanel's layout; may be null
 };
 
-// Multiplies `steps` times 32 inputs and adds the products to the sums: to tiles 0 and 1, and with
-// kTwo, for the second sixteen activations, also to tiles 2 and 3.
+// Multiplies `steps` groups of 32 inputs. Adds the products of the first sixteen activations to
+// tiles 0 and 1. With kTwo, also adds the products of the next sixteen activations to tiles 2 and
+// 3.
 template <bool kTwo, bool kCopy = false>
 inline void Steps(Weights w, const char* x0, const char* x1, int columns, ptrdiff_t steps) {
   const ptrdiff_t x_row = 4 * columns, x_step = 64 * columns;
@@ -211,8 +214,8 @@ inline void PackPanel(const Bf16Task& task, int n0, int n1, ptrdiff_t k0, ptrdif
   }
 }
 
-// Computes up to kBlock activation rows. The first 32 of them use the weights in place and leave a
-// copy of the tiles for the other rows.
+// Computes up to kBlock activation rows. The first 32 rows copy the tiles of weights into `scratch`
+// while they use them. The other rows read this copy.
 void ManyRows(const Bf16Task& task, int m0, int m1, int n0, int n1, char* scratch) {
   const int columns = Columns(task.m), pairs = (m1 - m0 + 31) / 32;
   const ptrdiff_t x_tile = RoundUp32(task.k) / 32 * 64 * columns;  // bytes of sixteen activations

@@ -1,4 +1,4 @@
-// The order matters: each header uses those above it.
+// The order of the headers matters: each one uses the headers above it.
 // clang-format off
 #include "kernels/cpu/vec_avx2.h"
 #include "kernels/cpu/dot_inl.h"

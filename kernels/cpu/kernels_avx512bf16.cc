@@ -1,19 +1,20 @@
-// The order matters: each header uses those above it.
+// The order of the headers matters: each one uses the headers above it.
 // clang-format off
 #include "kernels/cpu/vec_avx512.h"
 #include "kernels/cpu/dot_inl.h"
 #include "kernels/cpu/bf16_kernels.h"
 // clang-format on
 
-// GEMMs with vdpbf16ps. Weights are used in place: each of sixteen lanes takes two neighbouring
-// elements.
+// GEMMs with vdpbf16ps. Weights are used in place: each of sixteen lanes multiplies two
+// neighbouring elements.
 namespace baton::cpu {
 namespace {
 
 constexpr int kDotRows = 6, kDotWeights = 4;  // register tile: 24 sums
 constexpr int kDotPanel = 24;                 // weight rows per call, whole tiles
 constexpr int kDotBlockRows = 96;
-constexpr ptrdiff_t kDotBlock = 2048;  // inputs of a panel that stay in the cache together
+// Inputs per block of a panel; such a block of weights stays in the cache.
+constexpr ptrdiff_t kDotBlock = 2048;
 constexpr int kDotSums = kDotRows * kDotWeights * 16;
 
 // Rounds activations to bf16: [m][RoundUp32(k)], with zeros from k on.

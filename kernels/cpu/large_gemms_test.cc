@@ -12,7 +12,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/isa_kernels.h"
 
-// Tests products larger than every block, part and group that kernels cut them into, through the
+// Tests GEMMs that are larger than every piece into which the kernels cut a GEMM, through the
 // backend and its threads. The expected results come from a second implementation of the summation
 // orders in README.md. Weights, activations and outputs lie directly beside memory that must not be
 // touched.
@@ -71,9 +71,9 @@ std::vector<float> Widened(const std::vector<uint16_t>& narrow, DType type) {
 constexpr int kColumns = 16;
 constexpr int kWhole = 32;  // k is padded to a multiple of it
 
-// The three functions below multiply one row of activations with sixteen weight rows, each in one
-// of the three orders. They are compiled with fused multiply-adds, which every path needs:
-// otherwise there would be no time to check every output.
+// Each of the three functions below multiplies one row of activations with sixteen weight rows, in
+// the order f32, amx or avx512-bf16. They are compiled with fused multiply-adds, which the tested
+// kernels need as well: without them, checking every output would take too long.
 #define BATON_FUSED __attribute__((target("avx2,fma"), optimize("O3")))
 
 void Tree(float lanes[16][kColumns], float* out) {
@@ -85,7 +85,8 @@ void Tree(float lanes[16][kColumns], float* out) {
   std::memcpy(out, lanes[0], sizeof(lanes[0]));
 }
 
-// Computes the lanes one after another, each in a register, and then the tree.
+// Computes the lanes one after another, each in a register, and then sums them by ReduceFour's tree
+// (dot_inl.h).
 BATON_FUSED void F32Order(const float* x, const float* w, size_t k, float* out) {
   float lanes[16][kColumns];
   for (int l = 0; l < 16; ++l) {
@@ -135,7 +136,8 @@ struct Shape {
   int m, k, n;
 };
 
-// A product and its expected results: `sums` alone, and `finished` with bias and old output added.
+// A GEMM and its expected results: `sums` is without, and `finished` with bias and old output
+// added.
 struct Product {
   Shape shape;
   DType type;
@@ -149,8 +151,8 @@ Product Make(const Shape& shape, DType type, CpuNumerics numerics) {
   const auto [m, k, n] = shape;
   Product p{.shape = shape, .type = type};
   std::mt19937 random(m * 7 + k * 3 + n);
-  // Draws random fractions with three exponents, so that different orders round differently and no
-  // value is near a denormal.
+  // Samples random fractions with three exponents, so that different orders round differently and
+  // no value is near a denormal.
   const auto sample = [&random](std::vector<float>* values, size_t count) {
     values->resize(count);
     for (float& value : *values) {
@@ -205,7 +207,7 @@ const Product& Expected(const Shape& shape, DType type, CpuNumerics numerics) {
   return product;
 }
 
-// Holds `values` [rows][cols] with `stride` elements from row to row, and NaN in between.
+// Holds `values` [rows][cols] with `stride` elements from row to row, and NaN between the rows.
 struct Rows {
   Rows(const std::vector<float>& values, int rows, int cols, int stride, Guarded::Side side)
       : memory((static_cast<size_t>(rows - 1) * stride + cols) * sizeof(float), side),
@@ -267,9 +269,9 @@ TEST_P(LargeGemmsTest, HaveTheBitsOfTheirOrderAndTouchNothingElse) {
   if (const auto avx2 = CreateCpuBackend({1, Isa::kAvx2}); !avx2.ok()) {
     GTEST_SKIP() << avx2.status().message();  // the reference functions need AVX2 and FMA
   }
-  // The first shapes exceed blocks of rows (96, 512), parts of k (512, 2048) and groups of outputs
-  // (24, 32, 128), and are multiples of none of them. In the second shape, all sizes but the rows
-  // are multiples. The last two have 7 rows and 1 row.
+  // Shapes are {m, k, n}. The kernels cut m into blocks (96, 512), k into parts (512, 2048) and n
+  // into groups (24, 32, 128). The first shape exceeds all of these sizes and is a multiple of
+  // none. In the second shape, k and n are multiples. The last two shapes have 7 rows and 1 row.
   std::vector<Shape> shapes = {{600, 4133, 300}, {530, 4096, 160}, {97, 2049, 131},
                                {33, 6177, 65},   {7, 4133, 300},   {1, 2049, 300}};
   if (isa == Isa::kPortable) shapes = {{101, 2049, 27}, {7, 4133, 37}, {1, 2049, 300}};
@@ -306,7 +308,7 @@ TEST_P(LargeGemmsTest, HaveTheBitsOfTheirOrderAndTouchNothingElse) {
                                   .out = more.tensor})
                           .ok());
           ASSERT_TRUE(Holds(more, p.finished));
-          // Logits of some rows are products with the same sums.
+          // The logits of some rows are the same GEMM, so they have the same sums.
           const std::vector<int> rows = {m - 1, 0, m / 2};
           std::vector<float> chosen;
           for (const int row : rows) {

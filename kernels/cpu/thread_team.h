@@ -11,8 +11,8 @@ namespace baton::cpu {
 
 // Runs the items of one job at a time, on the calling thread and `threads` - 1 helpers. A helper
 // that has just worked spins for some microseconds, so that the operations of a step follow each
-// other without a system call. Then it sleeps, because processes may share cores. It is left to
-// chance which thread runs which item; results must not depend on it. Only one thread may call
+// other without a system call. Then the helper sleeps, because processes may share cores. Any
+// thread may run any item; results must not depend on which thread does. Only one thread may call
 // Run() at a time.
 class ThreadTeam {
  public:

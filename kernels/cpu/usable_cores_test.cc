@@ -40,7 +40,8 @@ TEST(UsableCoresTest, TheLeastQuotaUpwardsInWholeCores) {
                 .Add("sys/fs/cgroup/pod/cpu.max", "300000 100000\n")
                 .cores(),
             3);
-  // The path is the host's, but in a container the mounted folder is the group itself.
+  // /proc/self/cgroup has the group's path on the host. In a container, the mounted cgroup folder
+  // is this group itself.
   EXPECT_EQ(Root()
                 .Add(kSelf, "0::/docker/0123\n")
                 .Add("sys/fs/cgroup/cpu.max", "400000 100000\n")

@@ -21,7 +21,7 @@ constexpr int kTileRows = 3;     // activation rows per register tile: 3 x 4 sum
 constexpr int kAttendRows = 6;   // rows of probabilities per register tile
 constexpr int kAttendVecs = 12;  // Vecs of sums in an attention register tile
 constexpr int kSmallRows = 3;    // max activation rows for gemm_small
-// Weight rows taken together for 1, 2, ... activation rows.
+// kDotCols[m - 1] is the number of weight rows computed together for m activation rows.
 constexpr int kDotCols[kSmallRows] = {4, 2, 2};
 
 inline Vec Zero() { return _mm256_setzero_ps(); }
@@ -34,7 +34,7 @@ inline Vec Mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
 inline Vec Div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
 // Returns a * b + c, rounded once.
 inline Vec Fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
-// Returns b if either is NaN.
+// Returns the larger of a and b, and b if either is NaN.
 inline Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 inline Vec RoundToEven(Vec x) {
   return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -76,8 +76,8 @@ inline void StoreNarrow(Bf16* p, Vec x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
 }
 
-// Sums sixteen lanes for each of four arrays at once. The tree is: l + l+8, then l + l+4, l + l+2,
-// l + l+1.
+// Sums the sixteen lanes of each of four arrays. The tree adds lane l + 8 to lane l, then lane l +
+// 4 to lane l, then lane l + 2, then lane l + 1.
 inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
   const Vec a8 = Add(Load(a), Load(a + 8)), b8 = Add(Load(b), Load(b + 8));
   const Vec c8 = Add(Load(c), Load(c + 8)), d8 = Add(Load(d), Load(d + 8));

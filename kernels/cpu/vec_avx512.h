@@ -21,7 +21,7 @@ constexpr int kTileRows = 6;     // activation rows per register tile: 6 x 4 sum
 constexpr int kAttendRows = 6;   // rows of probabilities per register tile
 constexpr int kAttendVecs = 24;  // Vecs of sums in an attention register tile
 constexpr int kSmallRows = 8;    // max activation rows for gemm_small
-// Weight rows taken together for 1, 2, ... activation rows.
+// kDotCols[m - 1] is the number of weight rows computed together for m activation rows.
 constexpr int kDotCols[kSmallRows] = {8, 4, 4, 4, 4, 4, 3, 3};
 
 inline Vec Zero() { return _mm512_setzero_ps(); }
@@ -34,7 +34,7 @@ inline Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
 inline Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
 // Returns a * b + c, rounded once.
 inline Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
-// Returns b if either is NaN.
+// Returns the larger of a and b, and b if either is NaN.
 inline Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
 inline Vec RoundToEven(Vec x) {
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -75,14 +75,14 @@ inline void StoreNarrow(Bf16* p, Vec x) {
                       _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(is_nan, rounded, quiet)));
 }
 
-// Does the first step of the tree: adds lane l+8 to lane l.
+// Does the first step of ReduceFour's tree: adds lane l + 8 to lane l.
 inline __m256 FoldHalves(const float* p) {
   const Vec x = Load(p);
   return _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
 }
 
-// Sums sixteen lanes for each of four arrays at once. The tree is: l + l+8, then l + l+4, l + l+2,
-// l + l+1.
+// Sums the sixteen lanes of each of four arrays. The tree adds lane l + 8 to lane l, then lane l +
+// 4 to lane l, then lane l + 2, then lane l + 1.
 inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
   const __m256 a8 = FoldHalves(a), b8 = FoldHalves(b), c8 = FoldHalves(c), d8 = FoldHalves(d);
   const __m256 ab4 =

@@ -66,7 +66,7 @@ inline Vec Div(Vec a, Vec b) {
 inline Vec Fma(Vec a, Vec b, Vec c) {
   return Map([&](int i) { return __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]); });
 }
-// Returns b if either is NaN.
+// Returns the larger of a and b, and b if either is NaN.
 inline Vec Max(Vec a, Vec b) {
   return Map([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
 }
@@ -145,8 +145,8 @@ inline float ReduceOne(const float* p) {
   }
   return sum[0];
 }
-// Sums sixteen lanes for each of four arrays at once. The tree is: l + l+8, then l + l+4, l + l+2,
-// l + l+1.
+// Sums the sixteen lanes of each of four arrays. The tree adds lane l + 8 to lane l, then lane l +
+// 4 to lane l, then lane l + 2, then lane l + 1.
 inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
   const float sums[] = {ReduceOne(a), ReduceOne(b), ReduceOne(c), ReduceOne(d)};
   __builtin_memcpy(out, sums, sizeof(sums));

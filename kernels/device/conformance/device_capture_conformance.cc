@@ -71,7 +71,7 @@ TEST_P(DeviceRuntimeConformanceTest, StreamsThatForkAndJoinAreCapturedTogether) 
   Add(c, b, 1000, 64, *stream_);
   auto graph = runtime_->EndCapture(*stream_);
   ASSERT_TRUE(graph.ok()) << graph.status();
-  // after the capture, work on the side stream runs instead of being captured
+  // After the capture, work on the side stream runs instead of being captured.
   Ok(runtime_->Fill(b, 9, 256, *side));
   Ok(runtime_->Synchronize(*side));
   for (uint32_t i = 1; i <= 5; ++i) {

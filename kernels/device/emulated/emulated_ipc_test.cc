@@ -172,7 +172,7 @@ TEST(EmulatedIpcTest, WorkThatFailsLeavesNoOtherProcessWaiting) {
 TEST(EmulatedIpcTest, TheHandleOfAPieceThatWasFreedIsRefused) {
   OtherProcess owner([](const Line& line) {
     const auto runtime = Device(1);
-    // each piece begins at the address of the piece before it
+    // Each piece begins at the address of the piece before it.
     for (const size_t bytes : {4000, 4000, 40000}) {
       std::byte* const memory = *runtime->Allocate(bytes, true);
       const auto stream = *runtime->CreateStream();

@@ -57,7 +57,7 @@ class AccessChecker {
     std::array<Stamp, kBytes> written{}, read{};
     // Code address, per word, of the last write and read.
     std::array<uint32_t, kBytes / 4> written_at{}, read_at{};
-    // per word: the AtomicAdds that a later access must be ordered after
+    // Per word: the AtomicAdds that a later access must be ordered after.
     std::array<Stamp, kBytes / 4> added{};
     std::array<uint32_t, kBytes / 4> added_at{};
   };

@@ -48,7 +48,7 @@ BATON_KERNEL(kNormalize, NormalizeParams, kNormalizeThreads) {
 }
 
 BATON_KERNEL(kTileGemm, TileGemmParams, kGemmThreads) {
-  // kPitch: elements from one row to the next in shared memory
+  // kPitch: elements from one row to the next in shared memory.
   constexpr int kStages = 3, kDepth = 32, kPitch = kDepth + 8;
   constexpr int kRows = kGemmRows + kGemmColumns;
   constexpr int kChunks = kDepth / 8;  // chunks of 16 bytes per row
