@@ -38,7 +38,7 @@ class CodeStructure {
   // The object refers to the source, which must outlive it.
   explicit CodeStructure(absl::string_view source);
 
-  // Returns true if every bracket has a partner. If false, no function below may be called.
+  // Returns true if every bracket has a matching one. If false, no function below may be called.
   bool balanced() const { return balanced_; }
 
   const std::vector<Token>& tokens() const { return tokens_; }
@@ -46,7 +46,7 @@ class CodeStructure {
   const Token& token(size_t i) const { return tokens_[i]; }
   bool Is(size_t i, std::initializer_list<absl::string_view> texts) const;
 
-  // Returns the partner of bracket i, or kNone if token i is no bracket.
+  // Returns the bracket that matches bracket i, or kNone if token i is no bracket.
   size_t partner(size_t i) const { return partner_[i]; }
   bool Opens(size_t i) const { return partner_[i] != kNone && partner_[i] > i; }
   bool Closes(size_t i) const { return partner_[i] != kNone && partner_[i] < i; }
@@ -64,13 +64,13 @@ class CodeStructure {
   // Returns true if token i begins a statement that stands in a block by itself and is not part of
   // another statement.
   bool StatementBeginsAt(size_t i) const;
-  // Returns true if a statement ends just before token i, and it stands in a block by itself and is
-  // not part of another statement.
+  // Returns true if a statement ends just before token i. The statement must stand in a block by
+  // itself and not be part of another statement.
   bool StatementEndsAt(size_t i) const;
 
   Binding BindingOf(size_t i) const;
-  // Returns the weakest binding among the tokens of the range, not counting tokens in brackets. The
-  // range must hold the partners of all its brackets.
+  // Returns the weakest binding among the tokens of the range, not counting tokens in brackets.
+  // Both brackets of every pair must lie in the range.
   Binding WeakestIn(const TokenRange& range) const;
   // Widens a range in both directions, up to the first token that binds weaker than `weakest`.
   TokenRange Expression(TokenRange range, Binding weakest) const;

@@ -102,8 +102,8 @@ class Parser {
   std::string file_;
   std::set<std::string> names_;
   std::vector<ListedMutation> mutations_;
-  bool open_ = false;       // true: the last mutation can take more code
-  int in_replacement_ = 0;  // first line of the replacement; 0: in none
+  bool open_ = false;       // true: further lines belong to the last mutation
+  int in_replacement_ = 0;  // line where the current replacement begins; 0: not in a replacement
   bool changes_ = false;
   Replacement replacement_;
 };

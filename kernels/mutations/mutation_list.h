@@ -12,7 +12,7 @@ namespace baton::mutations {
 struct Replacement {
   int line = 0;       // line in the list, for messages
   std::string text;   // code as it stands in the source
-  std::string wrong;  // if empty, the text is left out
+  std::string wrong;  // if empty, `text` is removed from the source
 };
 
 // A fault to put into a source file. All of its replacements are made together.

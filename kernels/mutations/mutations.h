@@ -49,16 +49,18 @@ bool WasReached(int number);
 void ForgetReached();
 
 struct MutationReport {
-  // The first failure without a mutation. If it is an error, no mutation was tried.
+  // First error that the judge found without a mutation, or OK. If it is an error, no mutation was
+  // tried.
   absl::Status unmutated;
-  // The mutations that were tried: those with which the judge found an error, and the others.
+  // The mutations that were tried. `caught`: the judge found an error with the mutation on.
+  // `missed`: it found none.
   std::vector<Mutation> caught, missed;
 };
 
 // Tests a test. `judge` runs code of the mutated copy, with choices sampled from the seed, and
-// returns the first error that it finds. First, it is called with seeds 0 to seeds - 1 without a
-// mutation, and must find no error. Then those of `mutations` that these runs reached are tried one
-// by one: for each, `judge` is called with one seed after the other until it finds an error.
+// returns the first error that it finds. First, `judge` is called with seeds 0 to seeds - 1 without
+// a mutation, and must find no error. Then each of `mutations` whose code was reached in these runs
+// is tried: `judge` is called with one seed after the other until it finds an error.
 MutationReport TryMutations(absl::Span<const Mutation> mutations,
                             const std::function<absl::Status(uint64_t seed)>& judge, int seeds = 6);
 

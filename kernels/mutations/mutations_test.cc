@@ -60,7 +60,7 @@ TEST(MutationsTest, OneIsOnAtATimeAndAfterwardsNone) {
     EXPECT_EQ(SumTo(-3), 0);
   }
   {
-    const ScopedMutation on(5);  // changes two places
+    const ScopedMutation on(5);  // mutation 5 changes two places
     EXPECT_EQ(SumTo(3), 9);
   }
   EXPECT_EQ(SumTo(3), 6);

@@ -6,8 +6,8 @@
 namespace baton::mutations {
 namespace {
 
-// Symbols of more than one character. A longer symbol comes before the shorter ones that it begins
-// with.
+// Symbols of more than one character. A longer symbol comes before each shorter symbol that it
+// begins with.
 constexpr absl::string_view kSymbols[] = {
     "<<=", ">>=", "<=>", "...", "->*", "::", "->", "++", "--", "<<", ">>", "<=", ">=",
     "==",  "!=",  "&&",  "||",  "+=",  "-=", "*=", "/=", "%=", "&=", "|=", "^=", "##",

@@ -33,7 +33,8 @@ struct Difference {
   int line;
 };
 
-// A place where the code chooses, either between expressions or between whole statements.
+// A place in the copy where a switch chooses, either between expressions or between whole
+// statements.
 struct Place {
   TokenRange range;
   std::vector<const Difference*> differences;
@@ -198,8 +199,8 @@ class Switcher {
     return true;
   }
 
-  // Returns true if the range consists of whole statements, both without its differences and with
-  // each of them.
+  // Returns true if the range consists of whole statements, both as it stands and after each of its
+  // differences is applied.
   bool AreStatements(const Place& place) const {
     if (!place.range.empty() && !code_.StatementEndsAt(place.range.end)) return false;
     for (const Difference* difference : place.differences) {
@@ -211,8 +212,8 @@ class Switcher {
     return true;
   }
 
-  // Widens the range to hold the partners of all its brackets. Returns false if it already holds
-  // them.
+  // Widens the range until both brackets of every pair lie in it. Returns false if the range did
+  // not change.
   bool IncludePartners(TokenRange* range) const {
     const TokenRange before = *range;
     for (size_t i = before.begin; i < before.end; ++i) {
@@ -235,9 +236,9 @@ class Switcher {
     return Joined(absl::MakeSpan(code_.tokens()).subspan(begin, end - begin));
   }
 
-  // Returns the characters [from, to) of the source, with switches at the places that lie in them.
-  // These characters end before token `token_end`. The first such place is places_[*next]; `*next`
-  // moves behind the last one.
+  // Returns the characters [from, to) of the source, with a switch at each place that lies in them.
+  // Token `token_end` is the first token after these characters. places_[*next] is the first place
+  // to write; `*next` then moves behind the last written place.
   std::string Written(size_t token_end, size_t from, size_t to, size_t* next) const {
     std::string text;
     while (*next < places_.size() && places_[*next].range.begin < token_end) {

@@ -8,29 +8,30 @@
 namespace baton {
 
 // Prints the results of a benchmark: a line per figure for a reader and, if wanted, a line of JSON.
-// Both are flushed, so that a run that is cut short keeps its results.
+// Each line is flushed, so that a run that is cut short keeps its results.
 class BenchFigures {
  public:
   struct Figure {
     std::string name;
     std::string unit;
     double median = 0, min = 0, max = 0;
-    // Share of the yardstick `of` from the same run, or of a fixed limit; 0: this figure is a
-    // yardstick itself.
+    // This figure divided by the yardstick `of` from the same run, or by a fixed limit. 0: this
+    // figure is a yardstick itself.
     double ratio = 0;
     std::string of;
-    // Bounds for `ratio`; 0: none. A figure below `target` is missed. `good` is only printed.
+    // Bounds for `ratio`; 0: no bound. A figure whose ratio is below `target` has missed its
+    // target. `good` is only printed.
     double target = 0, good = 0;
   };
 
   // `json` is a file to append to, or empty. `means_nothing` is true if there is no real device:
-  // the figures then say so, and miss no target.
+  // then the output says that the figures mean nothing, and no figure misses its target.
   BenchFigures(const std::string& json, bool means_nothing)
       : json_(json), means_nothing_(means_nothing) {}
 
-  // Ends the program if the file can't be written.
+  // Prints the figure. Ends the program if the file can't be written.
   void Add(const Figure& figure);
-  // Says that `name` was not measured, and why. Ends the program if the file can't be written.
+  // Prints that `name` was not measured, and why. Ends the program if the file can't be written.
   void Skip(const std::string& name, absl::string_view why);
   // Returns the names of figures whose ratio was below their target.
   const std::vector<std::string>& missed() const { return missed_; }

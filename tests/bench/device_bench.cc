@@ -32,7 +32,8 @@ ABSL_FLAG(bool, handover_owner, false, "internal: runs the other process of the 
 namespace baton {
 namespace {
 
-constexpr int kSkipped = 77, kBelowTarget = 3;  // 77 is also used if there is no device.
+// Exit statuses. The program also exits with kSkipped if there is no device.
+constexpr int kSkipped = 77, kBelowTarget = 3;
 constexpr size_t kEmulatedBytes = size_t{256} << 20;
 
 double Seconds() {
@@ -102,7 +103,7 @@ std::byte* DeviceBench::UploadBytes(const void* values, size_t bytes) {
 
 std::byte* DeviceBench::Random(size_t bytes) {
   std::byte* const memory = Memory(bytes);
-  // Draws some numbers, and doubles them until the memory is full.
+  // Samples numbers for the first part of the memory, then copies them until the memory is full.
   std::vector<uint16_t> some(std::min<size_t>(bytes / 2, tiny() ? 1 << 14 : 1 << 24));
   std::mt19937 random(static_cast<uint32_t>(memory_.size()));
   std::normal_distribution<float> normal(0, 0.05f);
@@ -252,7 +253,7 @@ int Main() {
     RefuseToStart(
         absl::StrCat("--filter: no figure of these parts has '", options.filter, "' in its name"));
   }
-  // Tables of results show only this last line.
+  // Tables of results show only the last line of the output.
   if (!figures.missed().empty()) {
     std::printf("below target: %s\n", absl::StrJoin(figures.missed(), ", ").c_str());
     return kBelowTarget;

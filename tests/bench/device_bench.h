@@ -51,7 +51,7 @@ class DeviceBench {
   std::byte* Memory(size_t bytes);
   void FreeAll();
 
-  // Seconds per piece of work, over all rounds.
+  // Seconds that one piece of work takes, over all rounds.
   struct Times {
     double median = 0, min = 0, max = 0;
   };
@@ -60,15 +60,16 @@ class DeviceBench {
     std::function<absl::Status()> wait;     // Waits until all enqueued work has run.
     int works = 1;                          // Pieces of work that one call of `enqueue` does.
   };
-  // Times all of them in turns, round after round, so that all see the device in the same state. In
-  // each round, each runs as often as needed to be measured. Each runs once before the first round.
+  // Times all items of `timed` in turn, for several rounds, so that all items see the device in the
+  // same state. In each round, an item is repeated until its time can be measured. Each item also
+  // runs once before the first round.
   std::vector<Times> Rounds(const std::vector<Timed>& timed);
-  // Returns timed work that `enqueue` puts on stream().
+  // Returns an item for Rounds(): the work that `enqueue` puts on stream().
   Timed OnStream(std::function<absl::Status()> enqueue);
-  // Returns timed replays of a graph that holds work(0) to work(works - 1); each of these calls
-  // puts its work on stream(). So the time is the device's alone, without the host's time for each
-  // launch. The work first runs once without capture, because the first call of a library may do
-  // what can't be captured.
+  // Returns an item for Rounds(): replays of a graph that holds work(0) to work(works - 1). Each
+  // call of `work` puts its work on stream(). So the time is the device's alone, without the host's
+  // time for each launch. The work first runs once without capture, because the first call of a
+  // library may do what can't be captured.
   Timed InGraph(const std::function<absl::Status(int)>& work, int works = 1);
 
   // A copy of 1 GiB (tiny: 1 MiB) within the device's memory: the yardstick of work that moves
@@ -103,7 +104,8 @@ class DeviceBench {
 BenchFigures::Figure RateFigure(std::string name, double bytes, const DeviceBench::Times& times);
 BenchFigures::Figure MicrosecondsFigure(std::string name, const DeviceBench::Times& times);
 
-// Parts of the benchmark, named as in --only. Each part gets a DeviceBench of its own.
+// The parts of the benchmark. The flag --only selects them by name. Each part gets a DeviceBench of
+// its own.
 void BenchCopies(DeviceBench& bench);
 void BenchGemms(DeviceBench& bench);
 void BenchAttention(DeviceBench& bench);

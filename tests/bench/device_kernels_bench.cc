@@ -77,8 +77,8 @@ void BenchGemms(DeviceBench& bench) {
   const std::vector<int> rows =
       bench.tiny() ? std::vector<int>{1, 8} : std::vector<int>{1, 8, 64, 256, 2048, 8192};
   const int max_rows = rows.back();
-  // The weights lie one after the other, and they are larger than the cache. A graph multiplies by
-  // all of them in turn.
+  // The weights lie one after the other, and together they are larger than the cache. A graph
+  // multiplies by one weight after the other.
   size_t weight_bytes = bench.tiny() ? size_t{1} << 15 : size_t{512} << 20;
   size_t in_bytes = 0, out_bytes = 0;
   for (const Shape& s : shapes) {
@@ -138,7 +138,8 @@ void BenchAttention(DeviceBench& bench) {
   struct Shape {
     int batch, context, rows;
     double target, good;  // Shares of the copy rate or of the gemm rate.
-    double max_us = 0;    // If above 0, a limit in microseconds instead, where latency counts.
+    // If above 0: a limit in microseconds instead of these shares, for work where latency counts.
+    double max_us = 0;
   };
   // Targets grow with the bytes moved: work of a few microseconds can't reach the full bandwidth.
   const std::vector<Shape> shapes =

@@ -45,14 +45,14 @@ double GemmWeights(const ModelConfig& c) {
 }
 double HeadWeights(const ModelConfig& c) { return 1.0 * c.vocab * c.hidden; }
 
-// Number of steps in a row before the sequences begin again. Each sequence has free positions for
-// them.
+// Number of consecutive steps before the sequences begin again at their first position. Each
+// sequence has free positions for all these steps.
 constexpr int kFollowing = 64;
 
 // A model on the device with its pool and engine.
 class SteppedModel {
  public:
-  // Creates an engine for steps as large as `most`, with a pool of `tokens` tokens.
+  // Creates an engine for steps as large as `max`, with a pool of `tokens` tokens.
   SteppedModel(DeviceBench& bench, const StepSize& max, int tokens)
       : timer_(&bench.runtime()), backend_(bench.CreateBackend(&timer_)), random_(1) {
     auto model = Model::WithRandomWeights(ConfigOf(bench.tiny()), /*seed=*/1, backend_.get());
@@ -78,8 +78,8 @@ class SteppedModel {
   struct Group {
     int batch, context, rows;
   };
-  // Returns timed steps of these groups, in blocks that hold random numbers. If the device samples
-  // the tokens, steps of one row per sequence follow one another on the device, and the host is one
+  // Returns timed steps of `groups`, in blocks that hold random numbers. If the device samples the
+  // tokens, steps of one row per sequence follow one another on the device, and the host is one
   // step behind, as in a decode worker.
   DeviceBench::Timed Step(const std::vector<Group>& groups) {
     auto step = std::make_shared<Parts>();
@@ -165,7 +165,7 @@ void BenchSteps(DeviceBench& bench) {
   struct Shape {
     Group group;
     double target, good;
-    // Streams that decode in the same step; none if `batch` is 0.
+    // Sequences that decode in the same step; none if `batch` is 0.
     Group beside = {0, 0, 0};
     std::string Name() const {
       if (beside.batch > 0) {
@@ -266,7 +266,8 @@ void BenchSteps(DeviceBench& bench) {
       const double flops =
           2 * (GemmWeights(c) * (rows + streams) + HeadWeights(c) * (s.group.batch + streams)) +
           attention;
-      // The step also reads the keys and values of the streams, and no gemm hides that time.
+      // The step also reads the keys and values of the decoding sequences, and no gemm hides that
+      // time.
       const double kv = streams * s.beside.context * token_bytes;
       figure.ratio = (flops / rate + kv / bandwidth) / times[2].median;
       figure.of = mixed ? "gemm and copy" : "gemm";

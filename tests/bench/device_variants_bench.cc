@@ -46,8 +46,8 @@ void AddVariants(DeviceBench& bench, const std::vector<Variant>& variants) {
   }
 }
 
-// The work list of split_attention for all rows of a step, as AttentionLaunches makes it for a step
-// that needs no parts. The constructor computes it on the device.
+// The work list of split_attention for all rows of a step, as AttentionLaunches makes it if all
+// rows fit in one launch. The constructor computes the list on the device.
 class SplitWork {
  public:
   SplitWork(DeviceBench& bench, const PagedStep& step) {

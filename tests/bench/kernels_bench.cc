@@ -44,8 +44,8 @@ void Report(benchmark::State& state, int threads, double bytes, double operation
       Counter(operations * runs / Yardsticks(threads).fma, Counter::kIsRate);
 }
 
-// Multiplies by so many copies of a weight in turn that each GEMM reads its weight from memory, as
-// with the many layers of a model.
+// The GEMM multiplies by one copy of a weight after the other. There are so many copies that each
+// GEMM reads its weight from memory, as with the many layers of a model.
 void BM_Gemm(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(0)), m = static_cast<int>(state.range(1)),
             n = static_cast<int>(state.range(2)), k = static_cast<int>(state.range(3));

@@ -21,7 +21,7 @@ class ReplayTimer : public DeviceRuntime {
   // Replays the latest graph again, on the same stream. Returns FailedPrecondition before the first
   // Replay.
   absl::Status ReplayAgain();
-  // Waits until all work on that stream has run. Call it only after a Replay.
+  // Waits until all work on the stream of the latest Replay has run. Call it only after a Replay.
   absl::Status WaitForReplays();
 
   const DeviceInfo& info() const override { return inner_->info(); }

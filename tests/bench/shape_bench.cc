@@ -1,6 +1,6 @@
-// Measures a worker's engine on a Llama shape with random weights. Compares it with the machine's
-// own rates and, if it is given, with llama.cpp on the same shape. Runs in rounds, so that all of
-// them see the machine in the same state.
+// Measures a worker's engine on a Llama shape with random weights. Compares the engine with the
+// machine's own rates and, if llama.cpp is given, with llama.cpp on the same shape. All
+// measurements are repeated in rounds, so that they see the machine in the same state.
 
 #include <algorithm>
 #include <chrono>
@@ -49,7 +49,7 @@ namespace {
 constexpr uint64_t kSeed = 1;
 constexpr int kBlockTokens = 16;
 constexpr int kBatch = 8;
-constexpr int kShortPrompt = 16;  // Prompt tokens before tokens are generated.
+constexpr int kShortPrompt = 16;  // Length of the prompt before tokens are generated.
 
 double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -108,8 +108,8 @@ class Shape {
     return (Seconds() - start) / steps;
   }
 
-  // Returns the bytes of KV per second that attention reads for one token with a long context.
-  // Takes the difference to the time of a step without a context.
+  // Returns the bytes of KV per second that attention reads for one token with a long context. Uses
+  // the difference between the times of a step with and without that context.
   double Attention() {
     const int context = absl::GetFlag(FLAGS_context), steps = 8;
     const auto seconds = [&](int position) {

@@ -126,7 +126,7 @@ absl::Status Compare(Cluster& cluster, Truth& truth, v1::ServingMode mode, const
       }
       text.push_back(cpu.id);
       --sampling.max_tokens;
-      if (token.token_id() != cpu.id) break;  // the tokens after it answer another text
+      if (token.token_id() != cpu.id) break;  // the tokens after this one answer another text
     }
   }
   return absl::OkStatus();
@@ -164,8 +164,8 @@ bool Say(const std::string& model, const std::string& mode, bool sampled,
   return right;
 }
 
-// Compares one model's answers in both modes. Returns false if some were wrong, or if a request
-// failed.
+// Compares one model's answers in the modes disaggregated and colocated. Returns false if some were
+// wrong, or if a request failed.
 bool TryModel(const std::string& folder) {
   const std::vector<Prompt> prompts = ReadPrompts(folder);
   const std::string model = std::filesystem::path(folder).filename();

@@ -1,6 +1,6 @@
 // Prints the driver, the libraries and the device that this machine has for Baton, one per line. If
-// there is no device, prints one line and exits with 77. If there is one that can't be used, exits
-// with 1. Links no kernels, so that the GPU bundle stays small.
+// there is no device, prints one line and exits with 77. If there is a device but Baton can't use
+// it, exits with 1. Links no kernels, so that the GPU bundle stays small.
 
 #include <cstdio>
 #include <fstream>

@@ -160,8 +160,8 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
     return WorldOf(Pick(1, 4), isa, kBlocks[Pick(0, 3)]);
   }
 
-  // Runs some of the sequences in `all` together to their ends. Now and then moves them to another
-  // World.
+  // Runs some of the sequences in `all` together to their ends. At random steps, moves them to
+  // another World.
   void RunTogether(const std::vector<Alone>& all) {
     World* world = &AnyWorld();
     std::vector<Running> running(Pick(1, kMaxSequences));
@@ -228,7 +228,8 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
     for (Running& s : running) world->Give(&s.blocks);
   }
 
-  // Reaches beyond the first span of keys (1,024). In a long model, windows begin beyond it, too.
+  // Max tokens of a sequence. In a long model, it is larger than the first span of keys (1,024), so
+  // that windows begin beyond that span, too.
   const int max_tokens_ = GetParam().IsLong() ? 1500 : 256;
   std::vector<Isa> isas_;
   std::map<std::array<int, 3>, std::unique_ptr<World>> worlds_;

@@ -34,8 +34,8 @@ struct Truth {
   std::vector<TokenId> prompt;
   SamplingOptions sampling;
   std::vector<TokenId> answer;
-  // Hashes of logits: those of every position of the prompt except the last, and those from which
-  // the answer was sampled.
+  // Hashes of rows of logits. `scored`: one for every position of the prompt except the last.
+  // `sampled`: those from which the answer was sampled.
   std::vector<uint64_t> scored, sampled;
 };
 
@@ -62,7 +62,8 @@ struct Asked {
   const Truth* truth = nullptr;
   SamplingOptions sampling;
   std::vector<TokenId> tokens;  // tokens of the answer so far
-  size_t move_at = 0;  // number of tokens after which it leaves its decode worker; 0: it stays
+  // Number of tokens after which the request leaves its decode worker. 0: the request stays.
+  size_t move_at = 0;
   int prefill = 0, decode = 0;  // indices of its workers
   std::optional<PrefillWorker::JobId> prefill_job;
   std::optional<DecodeWorker::JobId> decode_job;
@@ -120,8 +121,8 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
       const auto answer =
           GenerateInOneProcess(engine.get(), &pool, config_, 16, truth.prompt, scored).value();
       for (const SampledToken& token : answer.tokens) truth.answer.push_back(token.id);
-      // The first row is the one from which token 1 is sampled. The scored rows follow, then one
-      // row per further token.
+      // The first row of logits is the one from which token 1 is sampled. The rows of the scored
+      // prompt follow, and then one row for each further token.
       const auto scores = heard.begin() + 1, samples = scores + truth.prompt.size() - 1;
       truth.scored.assign(scores, samples);
       truth.sampled.assign(heard.begin(), scores);
@@ -216,7 +217,8 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
                       .arrival = now_},
                      [this, asked](const PrefillUpdate& update) { Heard(asked, update); })
             .value();
-    asked->sampling.prompt_logprobs.reset();  // only the first attempt asks for them
+    // Only the first attempt asks for the logprobs of the prompt.
+    asked->sampling.prompt_logprobs.reset();
   }
   void Heard(Asked* asked, const PrefillUpdate& update) {
     if (auto* ticket = std::get_if<KvTicket>(&update)) asked->ticket = *ticket;

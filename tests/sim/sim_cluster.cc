@@ -17,7 +17,7 @@ namespace {
 constexpr absl::Duration kReportEvery = absl::Milliseconds(250);
 // Max step of the clock, since KV planes have timers of their own.
 constexpr absl::Duration kTick = absl::Milliseconds(2);
-// Min step of the clock. Events that are due within it happen together.
+// Min step of the clock. All events that are due within one such step happen together.
 constexpr absl::Duration kGrain = absl::Microseconds(250);
 
 }  // namespace
@@ -190,7 +190,7 @@ std::vector<TokenId> SimCluster::Expected(const CheckedRequest& request, int mod
   const SamplingOptions& sampling = request.sampling;
   const RopeConfig& rope = models_[model]->config().rope;
   std::vector<TokenId> tokens = request.prompt;
-  int reach = 0;  // number of tokens that the table of `oracle` covers
+  int reach = 0;  // number of tokens that the rotary table of `oracle` covers
   std::optional<FakeOracle> oracle;
   std::vector<float> logits(options_.vocab);
   Sampler sampler;
@@ -352,7 +352,7 @@ void SimCluster::Carry(CoreAction action) {
       worker->prefill ? worker->prefill->Cancel(*leg->second->job)
                       : worker->decode->Cancel(*leg->second->job);
     });
-    Unpause(found->second.get());  // so that the end of the leg arrives
+    Unpause(found->second.get());  // resumes the leg, so that its end arrives
   } else if (auto* pause = std::get_if<PauseLeg>(&action)) {
     const auto found = legs_.find(pause->leg);
     if (found == legs_.end()) return;

@@ -89,10 +89,9 @@ class SimCluster {
   // Starts one more worker and returns its number. `model` is 0 or 1. The constructor's workers
   // have model 0. Model 1 has the same KV layout and gives other tokens.
   int AddWorker(v1::WorkerRole role, int model);
-  // Returns the model of the workers to which this request was given. All of them have the same
-  // one.
+  // Returns the model of the workers to which this request was given. They all have the same model.
   int ModelOf(const CheckedRequest& request) const { return model_of_.at(request.request_id); }
-  // Drains a worker: it takes nothing new, and detaches when it has finished its jobs.
+  // Drains a worker: it accepts no new work, and detaches when it has finished its jobs.
   void Drain(int worker);
 
   // Sets the faults of every decode worker's transport, from now on.

@@ -53,7 +53,7 @@ class SimTest : public ::testing::Test {
   }
 
   // Sets all options that depend on the tokens so far. A sequence that goes back to prefill must
-  // then count its tokens as before.
+  // then still count its earlier tokens.
   void LookBack(SamplingOptions* sampling) {
     sampling->repetition_penalty = 1.3f;
     sampling->frequency_penalty = 0.4f;
@@ -187,10 +187,11 @@ TEST_F(SimTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
   cluster.ExpectAllBack();
 }
 
-// Answers grow beyond the end of their rotary table, among cancels and preemptions. Their KV is
-// then computed again, and the fake backend's tokens show if any of it came from another table.
-// Penalties must count each token once, a second answer must cross by itself, and the prompt's
-// logprobs must use the prompt's own table.
+// Answers grow beyond the end of their rotary table while other requests are cancelled or
+// preempted. The KV of such an answer is then computed again with the next table. The fake
+// backend's tokens show if any KV comes from a wrong table. Penalties must count each token once.
+// Each of two answers to a prompt must change its table by itself. The prompt's logprobs must use
+// the prompt's own table.
 TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) {
   const uint64_t seed = Seed(41);
   random_.seed(seed);
@@ -216,8 +217,8 @@ TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) 
     if (random_() % 10 == 0) {
       clients.back()->cancel_at = arrival + absl::Milliseconds(random_() % 120 + 1);
     } else {
-      // The KV of the last token is never computed, so a sequence crosses only with more than 49
-      // tokens.
+      // The KV of the last token is never computed, so a sequence needs the next rotary table only
+      // if it has more than 49 tokens.
       crossing += prompt <= 48 && tokens > 49;
     }
   }
@@ -242,9 +243,9 @@ TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) 
   cluster.ExpectAllBack();
 }
 
-// Workers of one model are replaced by workers of another, one of each role every three seconds,
-// while requests for one or four answers keep coming. All answers of a request must come from one
-// model. No request may fail, and the router must change its model once.
+// Workers of one model are replaced by workers of another model, one of each role every three
+// seconds, while requests for one or four answers keep coming. All answers of a request must come
+// from one model. No request may fail, and the router must change its model once.
 class RolloutTest : public SimTest, public ::testing::WithParamInterface<v1::ServingMode> {};
 
 TEST_P(RolloutTest, EveryRequestIsAnsweredByOneModel) {
