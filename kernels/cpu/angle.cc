@@ -11,8 +11,8 @@ void CosSin(float angle, float* cosine, float* sine) {
     return;
   }
   // Splits the angle: angle = quarter * pi/2 + r. pi/2 is given in two parts (Cody & Waite 1980).
-  // The first part has 33 bits, so its product with a quarter of up to 20 bits is exact, and so is
-  // the difference.
+  // The first part has 33 bits, so its product with a quarter of up to 20 bits is exact.
+  // Subtracting this product from the angle is exact, too.
   constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
   constexpr double kHalfPiHigh = 0x1.921fb544p+0, kHalfPiLow = 0x1.0b4611a626331p-34;
   constexpr double kRound = 0x1.8p52;  // adding and then subtracting it rounds to an integer

@@ -43,8 +43,8 @@ struct Bf16Kernels {
   size_t (*scratch_bytes)(int rows, ptrdiff_t k);
 };
 
-// Kernels in the order of tdpbf16ps. kAmxTiles uses the instruction; the others compute the same
-// bits without it.
+// Kernels in the order of tdpbf16ps. kAmxTiles uses this instruction. The other kAmx tables compute
+// the same bits without it.
 extern const Bf16Kernels kAmxTiles;
 extern const Bf16Kernels kAmxOrderAvx512;
 extern const Bf16Kernels kAmxOrderAvx2;

@@ -41,7 +41,7 @@ inline float BeyondIsZero(const Bf16* row, ptrdiff_t i, ptrdiff_t k) {
 }
 
 // Dot product in the order of tdpbf16ps: every 32 elements of k give an even chain and an odd
-// chain, both starting from zero, and the sum of the two is added to the total.
+// chain, both starting from zero. The sum of the two chains is added to the total.
 inline float AmxOrderDot(const Bf16* x, const Bf16* w, ptrdiff_t k) {
   float total = 0;
   for (ptrdiff_t i = 0; i < k; i += 32) {

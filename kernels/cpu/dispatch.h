@@ -18,7 +18,7 @@ struct Dispatch {
 // also if it does not sum in the order that the numerics id stands for.
 absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options);
 
-// Returns true if `kernels` and `plain` give the same bits for a product that is sensitive to the
+// Returns true if `kernels` and `plain` give the same bits for a GEMM that is sensitive to the
 // order of the sum, to denormals and to rounding.
 bool SumsAs(const Bf16Kernels& kernels, const Bf16Kernels& plain);
 

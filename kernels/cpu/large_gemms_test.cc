@@ -271,7 +271,8 @@ TEST_P(LargeGemmsTest, HaveTheBitsOfTheirOrderAndTouchNothingElse) {
   }
   // Shapes are {m, k, n}. The kernels cut m into blocks (96, 512), k into parts (512, 2048) and n
   // into groups (24, 32, 128). The first shape exceeds all of these sizes and is a multiple of
-  // none. In the second shape, k and n are multiples. The last two shapes have 7 rows and 1 row.
+  // none. In the second shape, k is a multiple of 512 and 2048, and n of 32. The last two shapes
+  // have 7 rows and 1 row.
   std::vector<Shape> shapes = {{600, 4133, 300}, {530, 4096, 160}, {97, 2049, 131},
                                {33, 6177, 65},   {7, 4133, 300},   {1, 2049, 300}};
   if (isa == Isa::kPortable) shapes = {{101, 2049, 27}, {7, 4133, 37}, {1, 2049, 300}};

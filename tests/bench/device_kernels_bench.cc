@@ -138,7 +138,8 @@ void BenchAttention(DeviceBench& bench) {
   struct Shape {
     int batch, context, rows;
     double target, good;  // Shares of the copy rate or of the gemm rate.
-    // If above 0: a limit in microseconds instead of these shares, for work where latency counts.
+    // If above 0: a limit in microseconds instead of `target` and `good`, for work where latency
+    // counts.
     double max_us = 0;
   };
   // Targets grow with the bytes moved: work of a few microseconds can't reach the full bandwidth.

@@ -40,7 +40,7 @@ class PagedStep {
 
 // Returns the KV layout of one layer of an 8B Llama, or of a small model.
 KvLayout AttentionLayout(bool tiny, int block_tokens);
-// Returns the number of query heads of the same model.
+// Returns the number of query heads of an 8B Llama, or of a small model.
 int AttentionHeads(bool tiny);
 
 }  // namespace baton

@@ -39,7 +39,8 @@ struct Truth {
   std::vector<uint64_t> scored, sampled;
 };
 
-// The parts of a worker process, run in this thread: one turn calls RunOnce of both loops.
+// The parts of a worker process, run in this thread. Each call of Turn() calls RunOnce of the KV
+// plane and of the core.
 template <typename Core>
 struct Worker {
   bool Turn(absl::Time now) {

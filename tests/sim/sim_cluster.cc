@@ -243,7 +243,7 @@ SimClient* SimCluster::Add(CheckedRequest request) {
   return client;
 }
 
-// Delivers after a random delay, but never before an earlier delivery with the same `last`.
+// Delivers after a random delay. Deliveries with the same `last` arrive in the order of the calls.
 void SimCluster::Later(absl::Time* last, std::function<void()> deliver) {
   const double share = std::uniform_real_distribution<double>(0, 1)(random_);
   *last = std::max(*last, now_ + options_.wire_delay * share);

@@ -61,7 +61,8 @@ class SimCluster {
     DecodeWorker::Options decode;
     // Max delay of a message between two parties.
     absl::Duration wire_delay = absl::Milliseconds(1);
-    // Sequences with more tokens than this use another rotary table. 0: all use the same one.
+    // Sequences with more tokens than this use another rotary table. 0: all sequences use the same
+    // table.
     int long_rope_from = 0;
     v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;  // mode of the router
     // Changes the router's options before the router is made. May be empty.

@@ -243,7 +243,8 @@ TEST_P(DeviceRuntimeConformanceTest, WorkGoesBackAndForth) {
   EXPECT_EQ(Download(memory, kCount), Numbers(2 * kTurns));
   EXPECT_EQ(Download(reinterpret_cast<uint32_t*>(*copy), kCount), Numbers(2 * kTurns));
   runtime_->CloseMemory(*copy);
-  // An imported event can be recorded as well. The process that made the event then waits for it.
+  // The other process can also record an event that it has imported. The process that made the
+  // event then waits for it.
   for (const char* command : {"add", "record"}) peer.Get(command);
   Ok(runtime_->WaitFor(*here, *stream_));
   EXPECT_EQ(Download(memory, kCount), Numbers(2 * kTurns + 1));

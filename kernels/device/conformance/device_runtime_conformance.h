@@ -23,7 +23,9 @@ struct DeviceRuntimeParam {
   // independent work. FailedPrecondition means that this machine has no such device; the tests are
   // then skipped.
   std::function<absl::StatusOr<std::unique_ptr<DeviceRuntime>>(uint64_t seed)> create;
-  const Kernel* add = nullptr;  // kAdd, compiled for this runtime
+  // True if a stream may wait for an imported event after the exporting process has ended. CUDA's
+  // documentation does not say whether such a wait is allowed.
+  const Kernel* add = nullptr;
   // True if a stream may wait for an imported event after the exporting process has ended. CUDA's
   // documentation does not say whether a stream may.
   bool events_outlive_makers = false;

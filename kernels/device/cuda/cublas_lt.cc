@@ -14,7 +14,8 @@ absl::StatusOr<std::shared_ptr<const CublasLt>> CublasLt::Load() {
   // Tries the loader's search path first. Then tries CUDA's default folder, which is not always in
   // that path.
   std::string words;
-  void* library = nullptr;  // never closed: it is half a gigabyte, and every runtime opens it
+  // The library is never closed: it is half a gigabyte, and every runtime opens it.
+  void* library = nullptr;
   for (const std::string& path : {name, absl::StrCat("/usr/local/cuda/lib64/", name)}) {
     library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library != nullptr) break;

@@ -15,8 +15,8 @@ namespace baton {
 class CublasLt {
  public:
   // Loads cuBLASLt. Returns FailedPrecondition, with the loader's message, if there is no cuBLASLt
-  // of the major version of this build. The first call in a process reads the library from disk; it
-  // stays loaded until the process ends.
+  // of the major version of this build. The first call in a process reads the library from disk;
+  // the library stays loaded until the process ends.
   static absl::StatusOr<std::shared_ptr<const CublasLt>> Load();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;

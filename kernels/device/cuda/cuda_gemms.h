@@ -39,9 +39,10 @@ class CudaGemms {
   // capture.
   absl::Status Begin();
 
-  // Runs a GEMM. Its arguments must be checked, and it must have at least one row. All calls must
-  // be for the device of the first call. No other stream may use `workspace` at the same time.
-  // After Begin(), Run allocates nothing on the device and does not wait, so it may be captured.
+  // Runs a GEMM. The arguments of `gemm` must be checked, and it must have at least one row. All
+  // calls must be for the device of the first call. No other stream may use `workspace` at the same
+  // time. After Begin(), Run allocates nothing on the device and does not wait, so it may be
+  // captured.
   absl::Status Run(const DenseGemm& gemm, void* workspace, cudaStream_t stream);
 
  private:

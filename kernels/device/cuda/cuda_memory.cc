@@ -11,8 +11,8 @@
 namespace baton {
 namespace {
 
-// Memory is shared with other processes in pages of this size. cudaMalloc cuts smaller allocations
-// out of one such page.
+// Memory is shared with other processes in pages of this many bytes. cudaMalloc places several
+// smaller allocations in one page.
 constexpr size_t kIpcPage = size_t{2} << 20;
 constexpr size_t kSmallPiece = 512;
 constexpr size_t kHostPage = 4096;

@@ -320,8 +320,8 @@ class CudaRuntime : public DeviceRuntime {
     RETURN_IF_ERROR(RefuseInCapture("BeginCapture"));
     Use();
     RETURN_IF_ERROR(BeginGemms());
-    // Restricts the capture's rules to this thread: other threads may poll events or free memory at
-    // any time. Those calls must neither fail nor spoil the capture.
+    // The rules of this capture hold only for this thread. Other threads may poll events or free
+    // memory during the capture: such calls must neither fail nor spoil the capture.
     RETURN_IF_ERROR(
         CudaStatus(cudaStreamBeginCapture(own->stream, cudaStreamCaptureModeThreadLocal),
                    "cudaStreamBeginCapture"));

@@ -24,8 +24,8 @@ class EmulatedAddressSpace {
   EmulatedAddressSpace(std::unique_ptr<EmulatedMemory> device, bool check)
       : device_(std::move(device)), check_(check) {}
 
-  // Allocate and the functions up to ImportMemory do what DeviceRuntime's functions of the same
-  // names do. Memory may be freed, unpinned or closed only when no pending work uses it.
+  // The functions from Allocate to CloseMemory do what DeviceRuntime's functions of the same names
+  // do. Memory may be freed, unpinned or closed only when no pending work uses it.
   absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess);
   void Free(std::byte* memory);
   absl::StatusOr<std::byte*> AllocatePinned(size_t bytes);
@@ -46,8 +46,8 @@ class EmulatedAddressSpace {
   absl::Status CheckDevice(absl::string_view what, const void* at, size_t bytes) const;
 
   bool check() const { return check_; }
-  // MarkWritten and the functions below record how a copy, fill or GEMM changes which bytes are
-  // written. They do nothing without `check`.
+  // MarkWritten and CopyWritten record how a copy, fill or GEMM changes which bytes are written.
+  // They do nothing without `check`.
   void MarkWritten(const void* at, size_t bytes);
   void CopyWritten(const void* to, const void* from, size_t bytes);
 

@@ -26,7 +26,8 @@ class EmulatedCopy {
                                              void* to, size_t to_pitch, const void* from,
                                              const Rows& rows);
 
-  // Returns true if one end is in plain host memory. A graph may not contain such a copy.
+  // Returns true if the source or the destination is in plain host memory. A graph may not contain
+  // such a copy.
   bool touches_plain() const { return to_place_ == Place::kPlain || from_place_ == Place::kPlain; }
   // Returns true if, outside a capture, the call must return only after the copy has run.
   bool waits() const {

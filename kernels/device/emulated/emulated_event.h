@@ -21,8 +21,8 @@ class SharedEvent {
   static constexpr uint32_t kMaxOpen = 64;
 
   static absl::StatusOr<std::shared_ptr<SharedEvent>> Create();
-  // Opens another process's event through its file. The file is checked, and the caller still has
-  // to close it.
+  // Opens another process's event through its file. Checks that `file` is the event's file; the
+  // caller still has to close it.
   static absl::StatusOr<std::shared_ptr<SharedEvent>> Open(int file, uint64_t inode);
   ~SharedEvent();
 

@@ -29,7 +29,7 @@ class GraphReplay {
  public:
   explicit GraphReplay(std::shared_ptr<const GraphNodes> nodes);
   bool done() const { return ready_.empty(); }
-  // Runs one random node among those that can run. Must not be called when done.
+  // Runs one random node among those that can run. At least one node must not have run yet.
   absl::Status Step(std::mt19937_64& random);
 
  private:

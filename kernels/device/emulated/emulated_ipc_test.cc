@@ -82,7 +82,8 @@ std::unique_ptr<DeviceRuntime> Device(uint64_t seed) {
 }
 
 // One process fills memory and records an event, round after round, and sleeps in between. Another
-// process reads the memory. Returns the number of rounds in which it did not read the new bytes.
+// process reads the memory. Returns the number of rounds in which the reader did not get the new
+// bytes.
 int WrongRounds(uint64_t seed, bool wait) {
   constexpr int kRounds = 20;
   constexpr size_t kBytes = 4096;

@@ -8,8 +8,8 @@
 namespace baton {
 namespace {
 
-// Time between two looks for waits of other processes. The thread must poll, because nothing wakes
-// it when another process begins to wait.
+// Interval at which the thread looks for processes that wait. The thread must poll, because another
+// process that begins to wait cannot wake it.
 constexpr absl::Duration kPause = absl::Milliseconds(1);
 
 }  // namespace

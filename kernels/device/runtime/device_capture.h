@@ -15,7 +15,8 @@ namespace baton {
 // everywhere. Not synchronised.
 class DeviceCapture {
  public:
-  // The calling thread begins the capture. `stream` identifies the stream; it is only compared.
+  // Begins a capture by the calling thread. `stream` identifies the stream; its address is only
+  // compared.
   explicit DeviceCapture(const void* stream) : origin_(stream) {}
 
   bool IsOwn() const { return thread_ == std::this_thread::get_id(); }

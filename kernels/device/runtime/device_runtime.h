@@ -37,7 +37,7 @@ struct DeviceInfo {
 // own workspace.
 enum class StreamKind { kCompute, kCopy };
 
-// Runs work in the order of the calls. The destructor waits until all of it has run.
+// Runs work in the order of the calls. The destructor waits until all work has run.
 class DeviceStream {
  public:
   virtual ~DeviceStream() = default;
@@ -148,8 +148,8 @@ class DeviceRuntime {
   // Sets every byte of a range of device memory to `value`.
   virtual absl::Status Fill(void* to, uint8_t value, size_t bytes, DeviceStream& stream) = 0;
 
-  // Runs a kernel. The call copies `params`. Returns InvalidArgument for a shape or size that no
-  // kernel may have.
+  // Puts a kernel on the stream. The call copies `params`. Returns InvalidArgument for a shape or
+  // size that no kernel may have.
   virtual absl::Status Launch(const Kernel& kernel, const LaunchShape& shape, const void* params,
                               DeviceStream& stream) = 0;
   template <typename Params>
@@ -190,9 +190,9 @@ class DeviceRuntime {
   virtual absl::StatusOr<std::string> ExportMemory(const std::byte* memory) = 0;
   virtual absl::StatusOr<std::string> ExportEvent(DeviceEvent& event) = 0;
   // Maps memory that another process exported. Importing the same handle again gives the same
-  // address, which must then be closed as many times. Returns InvalidArgument if `handle` is not a
-  // handle. Returns FailedPrecondition in the process that exported it, if the device cannot reach
-  // that memory, or if the exporter is gone.
+  // address. The caller must close the memory as many times as it imported the handle. Returns
+  // InvalidArgument if `handle` is not a handle. Returns FailedPrecondition in the process that
+  // exported it, if the device cannot reach that memory, or if the exporter is gone.
   virtual absl::StatusOr<std::byte*> ImportMemory(absl::string_view handle) = 0;
   // Unmaps memory from ImportMemory. All work that uses the memory must have run: the call does not
   // wait, because another thread may be capturing. `memory` may be null.

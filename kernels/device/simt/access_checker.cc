@@ -114,7 +114,8 @@ void AccessChecker::CopyBegins(const void* to, const void* code) {
 }
 
 void AccessChecker::CopyEnds(const void* to) {
-  // Marks the bytes as if their thread had written them now. 16 aligned bytes lie in one shadow.
+  // Marks the 16 bytes as if their thread had written them now. They are aligned, so they lie in
+  // one Shadow.
   Shadow& shadow = ShadowOf(Address(to) / Shadow::kBytes);
   std::fill_n(&shadow.written[Address(to) % Shadow::kBytes], 16, Now());
 }

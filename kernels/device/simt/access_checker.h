@@ -74,7 +74,7 @@ class AccessChecker {
   // Finds out which memory the access is in. Fails the grid if the kernel may not access that
   // memory in this way. Calls Check if other threads may access the same memory.
   void Judge(const Fault& access, size_t align);
-  // Checks the access against earlier ones and then records it.
+  // Checks the access against earlier accesses to the same bytes, and then records it.
   void Check(const Fault& access, bool shared, bool in_flight);
   // Ends the grid, because the access conflicts with an earlier one. `other` is "read", "write" or
   // "add"; `code` is the place of the earlier access.

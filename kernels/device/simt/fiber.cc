@@ -17,9 +17,9 @@
 #error "fibers are written for x86-64 Linux"
 #endif
 
-// Saves the registers that a call must preserve (System V ABI), switches stacks and continues
-// there. It ends with a jump: a `ret` without a matching call would be mispredicted by the
-// processor every time.
+// Saves the registers that a call must preserve (System V ABI), switches to the other stack and
+// continues there. It ends with a jump, because the processor would mispredict a `ret` without a
+// matching call every time.
 asm(R"(
   .text
   .p2align 4

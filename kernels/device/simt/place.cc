@@ -11,7 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-extern "C" const char __executable_start[];  // the linker defines it: this program's ELF header
+// This program's ELF header. The linker defines the symbol.
+extern "C" const char __executable_start[];
 
 namespace baton::simt {
 namespace {

@@ -105,8 +105,8 @@ class ThreadBlock {
   static void RunFiber();
   void ThreadReturned();
   void StartBarrierPhase();
-  // Returns the thread to run next: one of the running thread's warp, or, if none can run, one of
-  // the next warp in order. Returns the running thread itself if no other can run.
+  // Returns the thread to run next: a thread of the running thread's warp, or, if none of them can
+  // run, a thread of the next warp in order. Returns the running thread itself if no other can run.
   int Next();
   int NextWarp();
   int FirstOf(int warp) const;

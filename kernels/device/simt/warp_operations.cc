@@ -1,6 +1,6 @@
 // The collectives of a warp: the last lane to arrive computes the results of all lanes. This file
-// is compiled without calls to the checker. Otherwise the checker would see the accesses for all
-// lanes as accesses by the last one. Instead, each lane reports its own accesses (CheckRegisters,
+// is compiled without calls to the checker. Otherwise the checker would believe that the last lane
+// makes the accesses of all lanes. Instead, each lane reports its own accesses (CheckRegisters,
 // CheckRow).
 
 #include <cmath>

@@ -167,8 +167,8 @@ TEST(AccessCheckerTest, ReportsARaceOfRandomProgramsExactlyWhereThereIsOne) {
         if (acts) accesses.push_back(access);
       }
     }
-    // Finds races by their definition: two accesses to a byte race unless both only read it, one
-    // thread made both, or something orders them.
+    // Finds races by their definition. Two accesses to one byte race, with three exceptions: both
+    // only read the byte, one thread made both, or something orders them.
     bool race = false;
     for (const Access& a : accesses) {
       for (const Access& b : accesses) {

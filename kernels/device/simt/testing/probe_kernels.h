@@ -18,14 +18,15 @@ struct ProbeParams {
 // Writes 8 words for each thread of the grid: its index in the block (twice: directly, and from
 // warp and lane), then x, y and z of its block, then x, y and z of the grid.
 extern const Kernel kIndices;
-// Writes the order in which the threads ran: out[i] for thread i before a barrier, and then again,
-// out[threads + i], after it. out[2 * threads] is the counter.
+// Writes the order in which the threads ran. Each thread takes numbers from a counter at out[2 *
+// threads]. Thread i writes its first number, taken before a barrier, to out[i], and its second,
+// taken after the barrier, to out[threads + i].
 extern const Kernel kOrder;
 
 // Runs one collective in one warp. `in` and `out` have 32 words. `which` chooses the collective:
 //   0  ShuffleXor with mask 5
 //   1  ShuffleDown by 3
-//   2  Shuffle from lane in[l]
+//   2  Shuffle of l + 100 from lane in[l]
 //   3  WarpSum
 //   4  WarpMax
 //   5  Ballot(in > 0)

@@ -31,9 +31,9 @@ extern const Kernel kTileGemm;
 constexpr int kGemmThreads = 128, kGemmRows = 64, kGemmColumns = 32;
 constexpr int kGemmSharedBytes = 3 * (kGemmRows + kGemmColumns) * (32 + 8) * 2;
 
-// Attention of one query per head over paged keys and values, in two kernels. In the first one,
-// each block of 128 threads takes a range of a sequence's pages. In the second one, a warp per head
-// merges the partial results.
+// Attention of one query per head over paged keys and values, in two kernels. In kSplitAttention,
+// each block of 128 threads computes a range of a sequence's pages. In kMergeSplits, one warp per
+// head merges the partial results.
 struct SplitAttentionParams {
   static constexpr int kHeadDim = 64, kPageTokens = 16;
 
