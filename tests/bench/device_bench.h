@@ -111,7 +111,7 @@ void BenchGemms(DeviceBench& bench);
 void BenchAttention(DeviceBench& bench);
 void BenchSteps(DeviceBench& bench);
 void BenchHandover(DeviceBench& bench);
-// Parts that compare kernels, launches and algorithms for the same work.
+// Parts of the benchmark that compare several kernels, launches or algorithms for the same work.
 void BenchAttentionVariants(DeviceBench& bench);
 void BenchSamples(DeviceBench& bench);
 void BenchGemmAlgorithms(DeviceBench& bench);

@@ -45,8 +45,8 @@ double GemmWeights(const ModelConfig& c) {
 }
 double HeadWeights(const ModelConfig& c) { return 1.0 * c.vocab * c.hidden; }
 
-// Number of consecutive steps before the sequences begin again at their first position. Each
-// sequence has free positions for all these steps.
+// Number of steps that follow the first one before the sequences begin again. Each sequence has
+// free positions for all these steps.
 constexpr int kFollowing = 64;
 
 // A model on the device with its pool and engine.

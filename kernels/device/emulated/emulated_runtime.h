@@ -13,8 +13,8 @@ namespace baton {
 
 struct EmulatedOptions {
   // Seed of every choice that a device leaves open: which stream runs next, which thread of a block
-  // runs next, what Query answers. A program of one thread repeats its run exactly with the same
-  // seed.
+  // runs next, what Query answers. A program with one thread does exactly the same again if it uses
+  // the same seed.
   uint64_t seed = 1;
   // Size of the device's memory. Its pages are taken from the machine only when they are allocated.
   size_t memory_bytes = size_t{1} << 30;

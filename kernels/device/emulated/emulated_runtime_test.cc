@@ -102,7 +102,7 @@ TEST_F(EmulatedRuntimeTest, WithoutDenseGemmsItSaysSoAndDoesAllElse) {
 }
 
 // The handler is called once with the failure, even if the first call that meets the failure is
-// Free, which returns no error. A handler that is set after the failure is called at once.
+// Free, which returns no error. A handler that is set after the failure is called immediately.
 TEST_F(EmulatedRuntimeTest, FailsForGoodAfterSoManyKernelsAndTellsOnce) {
   EmulatedOptions options;
   options.memory_bytes = size_t{1} << 20;
@@ -133,7 +133,7 @@ TEST_F(EmulatedRuntimeTest, FailsForGoodAfterSoManyKernelsAndTellsOnce) {
   EXPECT_EQ(runtime->Synchronize(*stream).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(add().code(), absl::StatusCode::kInternal);
   EXPECT_EQ(heard.size(), 1u);
-  runtime->OnFailure(hear);  // the device has failed already
+  runtime->OnFailure(hear);  // the device has already failed, so this calls the handler
   EXPECT_EQ(heard.size(), 2u);
   runtime->Free(reinterpret_cast<std::byte*>(memory));
 }

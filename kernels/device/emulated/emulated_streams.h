@@ -43,7 +43,7 @@ class EmulatedQueue {
  public:
   using Item = std::variant<EmulatedWork, StreamPoint, SharedPoint, SharedRecording, GraphReplay>;
 
-  template <typename T>  // T must be one of the types of Item
+  template <typename T>  // T must be one of the types that Item can hold
   void Push(T item) {
     items_.emplace_back(std::move(item));
     ++pushed_;

@@ -10,9 +10,9 @@
 
 namespace baton {
 
-// State of one capture, from BeginCapture to EndCapture: which thread may end it, and what spoilt
-// it. Both runtimes check these rules with this class, so that a program meets the same rules
-// everywhere. Not synchronised.
+// State of one capture, from BeginCapture to EndCapture: which thread may end the capture, and what
+// spoilt it. Both runtimes check these rules with this class, so that a program meets the same
+// rules everywhere. Not synchronised.
 class DeviceCapture {
  public:
   // Begins a capture by the calling thread. `stream` identifies the stream; its address is only

@@ -77,10 +77,10 @@ struct DenseGemm {
 // and the transfers need. With it, both also run on the emulated device (emulated_runtime.h).
 //
 // Threads and order: any thread may call; the work of one stream comes from one thread at a time.
-// Calls that put work on a stream return before the work has run, and its pinned memory must live
-// until then. Work need not run by itself: a caller that wants it to run calls Synchronize or
-// Query. The exception is work before an interprocess event that another process waits for, which
-// runs without further calls.
+// Calls that put work on a stream return before the work has run. Pinned memory that the work uses
+// must live until the work has run. Work need not run by itself: a caller that wants work to run
+// calls Synchronize or Query. The exception is work before an interprocess event that another
+// process waits for, which runs without further calls.
 //
 // Errors: wrong arguments give InvalidArgument. If work fails, the next call that waits returns
 // Internal, and the device is lost for this process, as with CUDA.
@@ -101,9 +101,9 @@ class DeviceRuntime {
   // Sets the handler that is called once if the device fails for good, with the device's error. The
   // thread that first gets the error calls the handler before it returns the error. So a handler
   // that ends the process does so before any other code can act on the error. If the device has
-  // already failed, the handler is called at once. The handler may not call the device. Replaces
-  // the previous handler; with CUDA there is one per process, because such errors affect the whole
-  // process. Null removes it.
+  // already failed, OnFailure calls the handler immediately. The handler may not call the device.
+  // The new handler replaces the previous one; with CUDA there is one per process, because such
+  // errors affect the whole process. Null removes the handler.
   virtual void OnFailure(std::function<void(const absl::Status&)> handler) = 0;
   // Returns the kind of link between this device and another one of the node, given by its
   // DeviceInfo::id: "same", "nvlink" or "pcie". Returns an empty string if the link is not known.

@@ -154,8 +154,8 @@ void AccessChecker::Check(const Fault& access, bool shared, bool in_flight) {
       Stamp& written = shadow.written[i];
       Stamp& read = shadow.read[i];
       Stamp& added = shadow.added[i / 4];
-      // This thread has read the byte since its last barrier, and that read was checked. Every
-      // write since then was checked against the read.
+      // This thread has read the byte since its last SyncThreads or SyncWarp, and that read was
+      // checked. Every write since then was checked against the read.
       if (!access.write && read == now && (written & kInFlight) == 0) continue;
       // In shared memory, stamps of an earlier block no longer count.
       if (shared && BlockOf(written) != BlockOf(now)) written = 0;

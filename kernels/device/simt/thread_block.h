@@ -24,8 +24,8 @@ class AccessChecker;
 constexpr int kWarpLanes = 32;
 
 // Runs the blocks of one grid, one at a time. The threads of a block are fibers. A fiber runs until
-// it has to wait for others, and then switches to the next one by itself: to the next lane of its
-// warp that can run, or, if none can, to the next warp in the schedule's order.
+// it has to wait for others, and then continues another fiber: the next lane of its warp that can
+// run, or, if none can, a lane of the next warp in the schedule's order.
 class ThreadBlock {
  public:
   // A cp.async that its thread has not yet waited for.

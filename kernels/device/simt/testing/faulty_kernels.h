@@ -23,8 +23,8 @@ namespace baton::emulated_kernels {
 //     15  Like 11, with a shuffle where SyncWarp should be.
 //   Shared memory as an operand of a matrix instruction:
 //     16  Operand b of an mma is in words that the other warp writes.
-//     17  Several lanes have the same words for the result d of an mma.
-//     18  Two lanes have the same words for the result of an ldmatrix.
+//     17  Several lanes store the result d of an mma to the same words.
+//     18  Two lanes store the result of an ldmatrix to the same words.
 //     19  Right: operands a and b of an mma are in words that are only read.
 //   Parts of a word:
 //     20, 21  Right: different threads write different bytes (20) or halves (21) of a word.
@@ -63,9 +63,9 @@ extern const Kernel kGlobalFaults;
 //   6  Writes the parameters.
 //   7  Another thread's stack.
 //   8  Writes a variable of the program.
-//   9  Null.
+//   9  The null address.
 //   10  Right: reads a constant of the program.
-//   11  Misaligned.
+//   11  A misaligned address.
 //   12  memcpy across the end of global memory.
 //   13  memset beyond a shared array.
 extern const Kernel kBoundsFaults;
