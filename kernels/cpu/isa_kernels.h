@@ -45,7 +45,7 @@ struct GemmTask {
 
 // Attention of consecutive rows of one sequence, for the query heads that share one KV head.
 struct AttentionTask {
-  const float* q;  // first row, first head of the group
+  const float* q;  // query of the first row and the group's first head
   ptrdiff_t q_stride;
   float* out;
   ptrdiff_t out_stride;

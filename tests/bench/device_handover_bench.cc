@@ -94,7 +94,7 @@ class OwnerProcess {
     from_ = fdopen(from[0], "r");
   }
   ~OwnerProcess() {
-    std::fclose(to_);  // The process ends at the end of its input.
+    std::fclose(to_);  // The owner process ends when its input ends.
     std::fclose(from_);
     waitpid(pid_, nullptr, 0);
   }

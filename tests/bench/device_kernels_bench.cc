@@ -28,7 +28,8 @@ void BenchCopies(DeviceBench& bench) {
   std::byte* const device = bench.Random(host_bytes);
   DeviceBench::Check(runtime.Copy(host, device, host_bytes, bench.stream()), "Copy");
 
-  // The checksums of a hand-over read much and write little, so they are compared with the copy.
+  // The checksums of a hand-over read much and write little, so their rate is compared with the
+  // rate of a copy.
   const int slices = bench.tiny() ? 2 : kKvChecksumSlices;
   const int64_t slice_bytes = bench.tiny() ? 64 << 10 : 4 << 20;
   std::byte* const pool = bench.Random(slices * slice_bytes);

@@ -65,7 +65,7 @@ struct Asked {
   std::vector<TokenId> tokens;  // tokens of the answer so far
   // Number of tokens after which the request leaves its decode worker. 0: the request stays.
   size_t move_at = 0;
-  int prefill = 0, decode = 0;  // indices of its workers
+  int prefill = 0, decode = 0;  // indices of the request's workers
   std::optional<PrefillWorker::JobId> prefill_job;
   std::optional<DecodeWorker::JobId> decode_job;
   std::optional<KvTicket> ticket;  // ticket that no decode worker has yet

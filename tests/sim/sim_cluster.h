@@ -30,9 +30,10 @@ struct SimClient {
   CheckedRequest request;
   absl::Time cancel_at = absl::InfiniteFuture();
 
-  std::vector<TokenId> tokens;                      // in order; a token out of order fails the test
-  std::map<uint32_t, std::vector<TokenId>> others;  // tokens of answers 1 and up, by index
-  std::vector<v1::Token> scores;                    // tokens of the prompt, with logprobs
+  std::vector<TokenId> tokens;  // in order; a token out of order fails the test
+  // tokens of all answers but answer 0, by the answer's index
+  std::map<uint32_t, std::vector<TokenId>> others;
+  std::vector<v1::Token> scores;  // tokens of the prompt, with logprobs
   std::vector<absl::Time> times;
   std::optional<v1::Finished> finished;
   std::optional<v1::Summary> summary;

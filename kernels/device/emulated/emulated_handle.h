@@ -7,8 +7,8 @@
 
 namespace baton {
 
-// The body of a handle of the emulated device. The exported bytes are found through /proc, so
-// nothing is left behind when the exporting process ends.
+// The emulated device's part of a handle. Another process finds the exported bytes through /proc,
+// so nothing is left behind when the exporting process ends.
 struct EmulatedHandle {
   int32_t device = 0;   // index, in the node, of the exporting device
   int32_t process = 0;  // id of the exporting process

@@ -39,9 +39,9 @@ void CopyAsync16(void* shared, const void* global, bool valid, Place place);
 void CopyAsyncCommit();
 void CopyAsyncWait(int groups);
 
-// Returns the block's array for a declaration, which `key` identifies. The first call of a block
-// makes the array and fills it with 0xff (NaN in every float type). It is aligned to 16 but not to
-// 32.
+// Returns the block's shared array of one declaration in the kernel; `key` identifies the
+// declaration. The first call of a block makes the array and fills it with 0xff (NaN in every float
+// type). It is aligned to 16 but not to 32.
 void* SharedArray(const void* key, const char* name, size_t bytes, Place place);
 // Returns the block's LaunchShape::shared_bytes of dynamic shared memory, filled with 0xff. It is
 // aligned to 128 but not to 256.

@@ -11,7 +11,7 @@
 
 namespace baton::simt {
 
-// The saved state of a fiber while another one runs.
+// The saved state of a fiber while another fiber runs.
 struct FiberContext {
   void* stack_pointer = nullptr;
   // Lowest byte and size of the fiber's stack, for the address sanitizer.
@@ -19,7 +19,7 @@ struct FiberContext {
   size_t stack_bytes = 0;
 };
 
-extern "C" void baton_simt_switch(void** from, void* to);  // in fiber.cc
+extern "C" void baton_simt_switch(void** from, void* to);  // defined in fiber.cc
 
 // Continues `to`, and returns when another fiber continues `from`. Both must run on the same OS
 // thread.

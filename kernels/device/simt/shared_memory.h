@@ -16,9 +16,9 @@ class SharedMemory {
   void BeginBlock(size_t dynamic_bytes, size_t max_bytes);
   void EndBlock();
 
-  // Returns the array for a declaration, which `key` identifies; the first call of a block makes
-  // it. It is aligned to 16 but not to 32. Returns null if the block would exceed a limit;
-  // TooMuch() then says which.
+  // Returns the block's shared array of one declaration in the kernel; `key` identifies the
+  // declaration. The first call of a block makes the array. It is aligned to 16 but not to 32.
+  // Returns null if the block would exceed a limit; TooMuch() then says which.
   std::byte* Array(const void* key, const char* name, size_t bytes);
   std::string TooMuch(const char* name, size_t bytes) const;
   // Returns the dynamic array, which is aligned to 128 but not to 256.
