@@ -31,7 +31,7 @@ struct SimClient {
   absl::Time cancel_at = absl::InfiniteFuture();
 
   std::vector<TokenId> tokens;  // in order; a token out of order fails the test
-  // tokens of all answers but answer 0, by the answer's index
+  // Tokens of all answers but answer 0, by the index of the answer.
   std::map<uint32_t, std::vector<TokenId>> others;
   std::vector<v1::Token> scores;  // tokens of the prompt, with logprobs
   std::vector<absl::Time> times;

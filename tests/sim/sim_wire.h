@@ -9,7 +9,7 @@
 namespace baton {
 
 // Conversions between the router's messages and the jobs and updates of the worker cores, as in the
-// workers' gRPC services. An update that ends a job has no message.
+// workers' gRPC services. EventFrom must not be called for an update that ends a job.
 PrefillJob JobFrom(const v1::PrefillRequest& request, absl::Time arrival);
 DecodeJob JobFrom(const v1::DecodeRequest& request);
 v1::PrefillEvent EventFrom(const PrefillUpdate& update);

@@ -321,7 +321,7 @@ class CudaRuntime : public DeviceRuntime {
     Use();
     RETURN_IF_ERROR(BeginGemms());
     // The rules of this capture hold only for this thread. Other threads may poll events or free
-    // memory during the capture: such calls must neither fail nor spoil the capture.
+    // memory during the capture: such calls must neither fail nor make the capture fail.
     RETURN_IF_ERROR(
         CudaStatus(cudaStreamBeginCapture(own->stream, cudaStreamCaptureModeThreadLocal),
                    "cudaStreamBeginCapture"));
@@ -478,7 +478,7 @@ class CudaRuntime : public DeviceRuntime {
     End(capture).IgnoreError();
   }
 
-  // Returns FailedPrecondition if the calling thread is capturing, and spoils that capture.
+  // Returns FailedPrecondition if the calling thread is capturing, and makes that capture fail.
   absl::Status RefuseInCapture(absl::string_view call) {
     MutexLock lock(&mutex_);
     return captures_.Refuse(call);
@@ -491,7 +491,7 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   // Returns FailedPrecondition if an unfinished capture does not allow a thread to query this event
-  // or to wait for it. Also spoils that capture.
+  // or to wait for it. Also makes that capture fail.
   absl::Status CheckRecorded(const CudaEvent& event, absl::string_view call) {
     if (event.capture != nullptr) {
       return Spoil(*event.capture,

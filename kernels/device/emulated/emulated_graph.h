@@ -53,8 +53,8 @@ class EmulatedCapture : public DeviceCapture {
   // not part of it.
   void WaitFor(const EmulatedQueue* stream, const Tails& tails);
 
-  // Ends the capture. Returns FailedPrecondition if it was spoilt, or if the stream that began it
-  // has not waited for every stream that joined.
+  // Ends the capture. Returns FailedPrecondition if a call has made the capture fail, or if the
+  // stream that began it has not waited for every stream that joined.
   absl::StatusOr<std::shared_ptr<const GraphNodes>> Finish();
 
  private:

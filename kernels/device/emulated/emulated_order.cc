@@ -168,7 +168,7 @@ StreamPoint EmulatedOrder::PlaceOf(const EmulatedEvent& event, const SharedPoint
 }
 
 // Returns FailedPrecondition if an unfinished capture does not allow a thread to query this event
-// or to wait for it. Also spoils that capture.
+// or to wait for it. Also makes that capture fail.
 absl::Status EmulatedOrder::CheckRecorded(const EmulatedEvent& event,
                                           absl::string_view call) const {
   if (event.capture != nullptr) {

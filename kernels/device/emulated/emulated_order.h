@@ -80,7 +80,7 @@ class EmulatedOrder {
   absl::Status Replay(EmulatedGraph& graph, EmulatedStream& stream);
   // Returns the capture that the stream is part of, or null.
   static std::shared_ptr<EmulatedCapture> CaptureOf(EmulatedStream& stream);
-  // Returns FailedPrecondition if the calling thread is capturing, and spoils that capture.
+  // Returns FailedPrecondition if the calling thread is capturing, and makes that capture fail.
   absl::Status Refuse(absl::string_view call) const { return captures_.Refuse(call); }
 
   // The scheduler that runs the work.

@@ -353,7 +353,7 @@ class EmulatedRuntime : public DeviceRuntime {
     return absl::InternalError(absl::StrCat(kernel.name, ": ", status.message()));
   }
 
-  // Returns FailedPrecondition if the calling thread is capturing, and spoils that capture.
+  // Returns FailedPrecondition if the calling thread is capturing, and makes that capture fail.
   absl::Status RefuseInCapture(absl::string_view call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return order_.Refuse(call);
   }

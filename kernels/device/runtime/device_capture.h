@@ -10,9 +10,9 @@
 
 namespace baton {
 
-// State of one capture, from BeginCapture to EndCapture: which thread may end the capture, and what
-// spoilt it. Both runtimes check these rules with this class, so that a program meets the same
-// rules everywhere. Not synchronised.
+// State of one capture, from BeginCapture to EndCapture: which thread may end the capture, and
+// which forbidden call has made it fail. Both runtimes check these rules with this class, so that a
+// program meets the same rules everywhere. Not synchronised.
 class DeviceCapture {
  public:
   // Begins a capture by the calling thread. `stream` identifies the stream; its address is only
@@ -23,10 +23,10 @@ class DeviceCapture {
   bool IsOrigin(const void* stream) const { return stream == origin_; }
   bool ended() const { return ended_; }
 
-  // Marks the capture as spoilt, because of a call that a capture does not allow. End() reports the
+  // Makes the capture fail, because of a call that a capture does not allow. End() reports the
   // first reason. Returns FailedPrecondition with `why`.
   absl::Status Spoil(absl::string_view why);
-  // Ends the capture. Returns FailedPrecondition if it was spoilt.
+  // Ends the capture. Returns FailedPrecondition if Spoil() has been called.
   absl::Status End();
 
  private:
@@ -44,8 +44,8 @@ class OpenCaptures {
   void Remove(const DeviceCapture& capture);
   // Returns the calling thread's capture, or null.
   DeviceCapture* OfThisThread() const;
-  // If the calling thread is capturing, spoils that capture, which does not allow `call`, and
-  // returns FailedPrecondition.
+  // If the calling thread is capturing, makes that capture fail, because it does not allow `call`,
+  // and returns FailedPrecondition.
   absl::Status Refuse(absl::string_view call) const;
 
  private:

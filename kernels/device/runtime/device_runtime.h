@@ -86,7 +86,7 @@ struct DenseGemm {
 // Internal, and the device is lost for this process, as with CUDA.
 //
 // Captures: between BeginCapture and EndCapture of a stream, its work is recorded instead of run.
-// The following calls return FailedPrecondition and spoil the capture, and EndCapture then fails:
+// The following calls return FailedPrecondition and make the capture fail at EndCapture:
 // - on the capturing thread: Allocate, Free, pinning, CreateStream, Replay, Query, Synchronize, and
 //   a Copy that waits;
 // - on any thread: Query or Synchronize of the capture's streams and events;
