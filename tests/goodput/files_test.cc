@@ -91,7 +91,8 @@ TEST(SloFileTest, MultiplesOfEndToEndAreOfTheWorkloadsAnswers) {
   EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 255 * 0.01));
   unloaded.answer_tokens = 2;
   EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 0.01));
-  unloaded.answer_tokens = 0;  // A file may lack this key.
+  // 0 stands for a file without this key: the probes' own answer length is then used.
+  unloaded.answer_tokens = 0;
   EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 63 * 0.01));
 }
 
@@ -158,12 +159,13 @@ TEST(ExpectFileTest, FindsTheFirstTokenThatDiffers) {
   EXPECT_THAT(result.differences, ElementsAre("request 0, token 2: expected 3, found 4",
                                               "request 1, token 2: expected 3 tokens, found 2",
                                               "request 2, token 3: expected 3 tokens, found 4"));
-  // A failed request counts as failed. The tokens that it received before are still compared.
+  // A failed request counts as failed. The tokens that it received before the failure are still
+  // compared.
   result = expect.Compare({Answer(0, {1, 2}, Outcome::kFailed), Answer(1, {9}, Outcome::kTimedOut),
                            Answer(2, {7, 8, 9}), Answer(5, {1})},
                           {11, 12, 99, 11});
   EXPECT_EQ(result.failed, 2u);
-  // One has another prompt, and the file lacks the index of the other.
+  // The prompt of request 2 has another hash, and the file has no request 5.
   EXPECT_EQ(result.unknown, 2u);
   EXPECT_EQ(result.compared, 2u);
   EXPECT_EQ(result.equal, 0u);

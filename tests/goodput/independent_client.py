@@ -114,7 +114,7 @@ def compare(title, ours, theirs, tolerance, keys, unjudged=()):
 
 def replay(run, endpoint):
     """The run's requests once more; their records."""
-    import grpc  # Imported only here, because `recompute` needs nothing but Python.
+    import grpc  # gRPC is imported only here, because the subcommand `recompute` works without it.
     from baton.v1 import inference_pb2, inference_pb2_grpc
 
     channel = grpc.insecure_channel(endpoint)
@@ -153,7 +153,8 @@ def replay(run, endpoint):
 
     threads = []
     for request, prompt in zip(planned, prompts):
-        # Each thread starts a little before its request is due, so that few threads wait at once.
+        # Each thread starts a tenth of a second before its request is due, so that only a few
+        # threads wait at the same time.
         time.sleep(max(0.0, start + request["scheduled_us"] / 1e6 - 0.1 - time.monotonic()))
         threads.append(threading.Thread(target=ask, args=(request, prompt)))
         threads[-1].start()
@@ -188,10 +189,9 @@ def main():
             time.sleep(0.2)
         with open(arguments.beside, encoding="utf-8") as file:
             ours = told(json.load(file))
-    # Both clients sent requests with the same arrivals and lengths. So the same requests decide
-    # every figure, including the 99th percentiles of what depends on a request's lengths. Only the
-    # worst pace and the worst gaps may differ: they come from one or two moments in which either
-    # program had to wait for a core.
+    # Both clients sent requests with the same arrivals and lengths, so their figures must agree.
+    # Only the worst pace and the worst gaps are not compared: they depend on the few moments in
+    # which one of the two programs had to wait for a core.
     unjudged = [key for key in figures if key.startswith(("w10", "strict"))]
     keys = [key for key in figures if key not in unjudged]
     compare("replayed", ours, figures, arguments.tolerance, keys, unjudged)

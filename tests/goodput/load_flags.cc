@@ -16,7 +16,7 @@
 namespace {
 
 // All values of a flag that may be given several times. The first element is the default value,
-// which Abseil reports when it registers the flag.
+// because Abseil reports the default when it registers the flag.
 std::vector<std::string>& MetricsUrls() {
   static auto* urls = new std::vector<std::string>;
   return *urls;
@@ -129,7 +129,7 @@ absl::Status CheckFlags(const LoadSpec& spec) {
   if (kind != ArrivalKind::kTrace && !FlagGiven("rate"))
     status.Update(
         absl::InvalidArgumentError("--rate is needed, in requests per second, such as --rate=5"));
-  // Inside the program, 0 means the trace's own rate.
+  // An internal rate of 0 means the trace's own rate, so --rate=0 is refused.
   if (FlagGiven("rate") && workload.arrivals.rate == 0) {
     status.Update(absl::InvalidArgumentError(
         "--rate=0 is not 0.0001 to 10000 requests per second; a trace has its own rate when none "

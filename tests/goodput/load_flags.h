@@ -15,12 +15,12 @@ const std::vector<std::string>& LoadFlagNames();
 // The flags of LoadFlagNames() in groups, as --help shows them.
 std::vector<FlagGroup> LoadFlagGroups();
 
-// Reads the flags of a load. InvalidArgument names the flag that is wrong. Targets are left empty.
-// The warm-up is 30 s if it was not given; SetTargets may lengthen it.
+// Reads the flags of a load. The message of an InvalidArgument names the wrong flag. Targets are
+// left empty. The warm-up is 30 s if no flag sets it; SetTargets may lengthen it.
 absl::StatusOr<LoadSpec> LoadSpecFromFlags();
 
-// Sets the resolved targets; a warm-up that was not given becomes the longer of 30 s and five TTFT
-// targets.
+// Sets the absolute targets. If no flag sets the warm-up, it becomes 30 s or five TTFT targets,
+// whichever is longer.
 void SetTargets(const SloTargets& targets, LoadSpec* spec);
 
 }  // namespace baton

@@ -78,7 +78,8 @@ const Command& CommandOf(const std::vector<std::string>& words) {
     RefuseToStart(absl::StrCat("unknown command '", words[0], "': there are ", names));
   }
   for (const std::string& flag : GivenFlags()) {
-    if (absl::StartsWith(flag, "log_")) continue;  // Every program has these flags.
+    // Abseil's logging flags belong to every program.
+    if (absl::StartsWith(flag, "log_")) continue;
     if (absl::c_linear_search(command->flags, flag)) continue;
     RefuseToStart(absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}), " is no flag of ",
                                words[0], "; ", words[0], " --help lists those there are"));
@@ -106,9 +107,9 @@ bool FlagGiven(const std::string& flag) {
 int main(int argc, char** argv) {
   const std::vector<std::string> words = baton::StartProgram(argc, argv, baton::Help());
   const baton::Command& command = baton::CommandOf(words);
-  // The priority is raised before any thread starts, because threads inherit it. If the load
-  // saturates the machine, sending in time and reading the clock in time come first. If the system
-  // refuses, the lag is reported as it is.
+  // Raises the priority before any thread starts, because threads inherit it. If the load saturates
+  // the machine, this program must still send and read the clock in time. If the system refuses the
+  // priority, requests may be sent late, and the lag is reported.
   setpriority(PRIO_PROCESS, 0, -10);
   return command.run({words.begin() + 1, words.end()});
 }

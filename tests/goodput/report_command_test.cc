@@ -52,7 +52,7 @@ TEST_F(ReportCommandTest, APageIsNeverWrittenOverItsInputs) {
   const std::string page = folder_.File("chat.html"), link = folder_.File("link.json");
   const std::string report = absl::StrCat("report ", other_, " ", run_, " --out=");
   Refused(report + run_, run_);
-  Refused(report + page, run_);  // Its figures would overwrite the input.
+  Refused(report + page, run_);  // The report's file of figures would overwrite the input.
   Refused(report + folder_.File("./chat.htm"), folder_.File("./chat.json"));
   fs::create_hard_link(run_, link);
   Refused(report + folder_.File("link.html"), link);
@@ -60,7 +60,8 @@ TEST_F(ReportCommandTest, APageIsNeverWrittenOverItsInputs) {
   fs::create_symlink(run_, link);
   Refused(report + link, link);
   fs::remove(link);
-  // A file is written under this name before it is renamed.
+  // The page is written under the name new.html.part before it is renamed. This link makes that
+  // name another name of the input.
   fs::create_hard_link(run_, folder_.File("new.html.part"));
   Refused(report + folder_.File("new.html"), folder_.File("new.html.part"));
 

@@ -39,7 +39,7 @@ int Fail(const absl::Status& status) {
   return status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailed;
 }
 
-// Everything that the command line, and the files that it names, ask for.
+// The settings of a run, from the command line and from the files that it names.
 struct Plan {
   LoadSpec spec;
   std::optional<SloFile> slo;
@@ -79,7 +79,8 @@ absl::StatusOr<Plan> MakePlan() {
   return plan;
 }
 
-// Compares the tokens with the expected ones, or writes them. Fills run->expect.
+// If --expect is given, compares the tokens with the expected tokens, or writes the file. Fills
+// run->expect.
 absl::Status Expect(const std::optional<ExpectFile>& expected, RunResult* run) {
   if (expected.has_value()) {
     run->expect = expected->Compare(run->records, run->fingerprints);

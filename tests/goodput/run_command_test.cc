@@ -36,7 +36,7 @@ TEST(RunCommandTest, WritesTheRunAndPrintsTheVerdict) {
   const Ended ended =
       Goodput(LoadArguments(router) + "--mode= --slo=" + slo + " --out=" + folder.File("run.json") +
               " --expect-write=" + folder.File("tokens"));
-  // On a very busy machine the tool may be late. It must then exit with 3.
+  // On a very busy machine the tool may send requests late. It must then exit with 3.
   EXPECT_THAT(ended.exit_status, testing::AnyOf(0, 3)) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("20 of 20 were good, attainment 100.00 %"));
   const RunResult run = ReadRunFile(folder.File("run.json")).value();
@@ -52,7 +52,7 @@ TEST(RunCommandTest, WritesTheRunAndPrintsTheVerdict) {
                       " --slo=" + folder.Write("tight", R"({"ttft": "19ms"})"))
                   .output,
               HasSubstr("0 of 20 were good"));
-  // An independent program in Python finds the same figures in the records.
+  // A Python program that shares no code with the tool computes the same figures from the records.
   EXPECT_EQ(std::system(absl::StrCat("python3 " BATON_SOURCE_DIR
                                      "/tests/goodput/independent_client.py recompute ",
                                      folder.File("run.json"))

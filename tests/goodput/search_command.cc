@@ -62,18 +62,20 @@ ABSL_FLAG(
 namespace baton {
 namespace {
 
-constexpr int kMaxRepeats = 5;       // Max runs of a load that met a slow machine.
-constexpr int kMaxWaiting = 100;     // Max measurements before a load.
-constexpr uint64_t kMaxSeeds = 100;  // Max seeds that are tried for a window with arrivals.
+// Max number of times that one load runs because the machine was slow before or after it.
+constexpr int kMaxRepeats = 5;
+// Max number of latency measurements while a load waits for a steady machine.
+constexpr int kMaxWaiting = 100;
+constexpr uint64_t kMaxSeeds = 100;  // Max seeds that are tried until a window has arrivals.
 constexpr double kMaxMinRequests = 1e5;
-constexpr absl::Duration kLongestProbe = absl::Hours(720);  // No load may be longer.
+constexpr absl::Duration kLongestProbe = absl::Hours(720);  // Max length of a load.
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "baton-goodput: %s\n", std::string(status.message()).c_str());
   return status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailed;
 }
 
-// Everything that the command line, and the files that it names, ask for.
+// The settings of a search, from the command line and from the files that it names.
 struct Plan {
   LoadSpec spec;
   SearchOptions options;
@@ -117,9 +119,9 @@ absl::StatusOr<absl::Duration> LongestProbe(absl::Duration duration) {
                    absl::FormatDuration(duration), ") to 720h, nor 0"));
 }
 
-// Returns the highest rate at which every load stays within the max number of requests, warm-up and
-// tail included, with a margin for random arrivals. The warm-up depends on `slo` if its TTFT target
-// is an absolute time.
+// Returns the highest rate at which every load stays below the max number of requests. The count
+// includes warm-up and tail, with a margin for random arrivals. The warm-up depends on `slo` if its
+// TTFT target is an absolute time.
 double HighestPossibleRate(const LoadSpec& spec, const SloFile& slo, const SearchOptions& options) {
   LoadSpec warmed = spec;
   SloTargets targets;
@@ -131,8 +133,8 @@ double HighestPossibleRate(const LoadSpec& spec, const SloFile& slo, const Searc
   return 0.99 * Schedule::kMaxRequests / seconds;
 }
 
-// Limits the highest rate before the search, so that a load is not found to be too large after
-// hours of others.
+// Limits the highest rate before the search begins. Otherwise a load could turn out to be too large
+// only after other loads had run for hours.
 absl::Status LimitHighestRate(const LoadSpec& spec, const SloFile& slo, SearchOptions* options) {
   const double max = HighestPossibleRate(spec, slo, *options);
   if (options->max_rate <= max) return absl::OkStatus();
@@ -151,8 +153,8 @@ absl::Status LimitHighestRate(const LoadSpec& spec, const SloFile& slo, SearchOp
   return absl::OkStatus();
 }
 
-// Moves on to a seed that gives arrivals in the window. On-off arrivals and low rates may leave a
-// window empty, and such a load would say nothing. Every mode gets the same seed.
+// Changes the seed until the window has arrivals. On-off arrivals and low rates may leave a window
+// empty, and such a load would say nothing. Every mode gets the same seed.
 absl::Status FindArrivals(LoadSpec* spec) {
   const uint64_t first = spec->seed;
   absl::Status status = CheckLoad(*spec);
@@ -233,7 +235,7 @@ absl::StatusOr<Plan> MakePlan() {
 }
 
 // Returns the load for a step of the search. Every load has its own prompts, so that no prefix
-// cache holds what an earlier mode was asked.
+// cache holds the prompts of an earlier load.
 LoadSpec SpecOf(const Plan& plan, const ComparedSearch::Step& step, uint64_t loads_before) {
   LoadSpec spec = plan.spec;
   spec.endpoint = plan.sides[step.mode].endpoint;
@@ -242,7 +244,8 @@ LoadSpec SpecOf(const Plan& plan, const ComparedSearch::Step& step, uint64_t loa
   spec.seed = step.plan.seed;
   spec.duration = absl::Seconds(step.plan.window_s);
   spec.prompt_salt = plan.spec.prompt_salt + loads_before + 1;
-  FindArrivals(&spec).IgnoreError();  // A load that can't run is refused when it is its turn.
+  // An error is ignored here: running the load reports it again.
+  FindArrivals(&spec).IgnoreError();
   return spec;
 }
 
@@ -259,7 +262,7 @@ std::string MinutesText(double seconds) {
                        : absl::StrFormat("%.0f min", seconds / 60);
 }
 
-// Forecasts the rest of the search. In addition to its window, a load takes about 1.2 times its
+// Forecasts how long the rest of the search takes. A load takes its window plus about 1.2 times its
 // warm-up, for the warm-up and the tail.
 Interval ForecastSeconds(const Plan& plan, const ComparedSearch& search) {
   const double beside = 1.2 * absl::ToDoubleSeconds(plan.spec.warmup);
@@ -279,9 +282,9 @@ void PrintForecast(const Plan& plan, const ComparedSearch& search) {
   std::fputs("\n", stderr);
 }
 
-// Runs one load. If there is a watch, repeats the load until the machine was steady before and
-// after it, at most kMaxRepeats times and not beyond `end`. Returns nothing if waiting for a
-// steady machine used up the time.
+// Runs one load. With a MachineWatch, repeats the load until the machine was steady before and
+// after it, at most kMaxRepeats times and not after the time `end`. Returns nothing if the time ran
+// out while waiting for a steady machine.
 absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_t side,
                                                      const std::string& what, absl::Time end,
                                                      MachineWatch* watch, StopFlag* stop) {
@@ -310,8 +313,8 @@ absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_
   }
 }
 
-// Runs loads until the search has ended, time is out or `stop` is set; the result tells which. If a
-// load can't run, the search ends with its status, which also goes into the result.
+// Runs loads until the search has ended, the time is out or `stop` is set; the result says which.
+// If a load can't run, the search ends with the load's status, which also goes into the result.
 absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& unloaded,
                        StopFlag* stop, SearchResult* result) {
   ComparedSearch search(plan.sides.size(), plan.options);
@@ -385,7 +388,8 @@ int Search(const std::vector<std::string>&) {
 
   std::optional<UnloadedLatency> unloaded;
   if (plan->slo.IsRelative()) {
-    // A slow minute of the machine must not decide the targets either.
+    // With --steady, measures three times, so that a slow minute of the machine does not decide the
+    // targets.
     for (int rounds = plan->steady > 0 ? 3 : 1; rounds > 0; --rounds) {
       const absl::StatusOr<UnloadedLatency> measured = MeasureSide(*plan, 0, stop);
       if (!measured.ok()) return Fail(measured.status());
@@ -439,7 +443,7 @@ Command SearchCommand() {
   flags.insert(flags.end(),
                {"slo", "out", "attainment", "compare", "max_probe", "resolution", "min_rate",
                 "max_rate", "min_requests", "steady", "time_budget", "title"});
-  // A search has no --requests: only time ends a window.
+  // A search does not have the flag --requests: only time ends a window.
   flags.erase(std::remove(flags.begin(), flags.end(), "requests"), flags.end());
   std::vector<FlagGroup> groups = {
       {"Goal of the search", "slo attainment compare"},

@@ -41,7 +41,7 @@ class SearchCommandTest : public testing::Test {
 TEST_F(SearchCommandTest, ComparesModesInTurnAndWritesWhatAReportReads) {
   const Ended ended =
       Goodput(Arguments() + "--compare=disaggregated,colocated --rate=200 --max-rate=400");
-  // 3 means that the machine was busy.
+  // Exit status 3 means that the machine was busy.
   EXPECT_THAT(ended.exit_status, testing::AnyOf(0, 3)) << ended.output;
   EXPECT_THAT(ended.output, AllOf(HasSubstr("search of 2 modes: about "),
                                   HasSubstr("disaggregated 400/s (bracket): "),
@@ -97,7 +97,8 @@ TEST_F(SearchCommandTest, ALoadThatMetASlowMachineIsRunAgain) {
   std::atomic<int> alone = 0;
   router_.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                             TimedRouter::Writer* writer) {
-    // 18 requests at first, 6 before the first load and 6 after it. The last 6 are slow.
+    // The first 24 requests are fast: 18 for the reference and 6 before the first load. The 6 after
+    // the first load are slow.
     if (absl::StartsWith(request.request_id(), "unloaded-") && ++alone > 24 && alone <= 30)
       absl::SleepFor(absl::Milliseconds(80));
     return router_.Answer(context, request, writer, request.sampling().max_tokens());
@@ -116,14 +117,15 @@ TEST_F(SearchCommandTest, WaitingForASteadyMachineEndsWithTheTimeBudget) {
   std::atomic<int> alone = 0;
   router_.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                             TimedRouter::Writer* writer) {
-    // Slow forever, after the reference was measured.
+    // All requests are slow after the 18 of the reference.
     if (++alone > 18) absl::SleepFor(absl::Milliseconds(60));
     return router_.Answer(context, request, writer, request.sampling().max_tokens());
   };
   const Ended ended = Goodput(Arguments() + "--rate=100 --steady=0.5 --time-budget=800ms");
   EXPECT_EQ(ended.exit_status, 130) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("--time-budget was used up after 0 loads"));
-  // Far fewer requests than the max number of measurements would send (100 times 6).
+  // The search gives up after far fewer requests than the max number of measurements allows (100
+  // times 6).
   EXPECT_LT(alone, 18 + 12 * 6);
 }
 
@@ -132,7 +134,7 @@ TEST_F(SearchCommandTest, CtrlCLeavesAPartialResult) {
   std::atomic<int> asked = 0;
   router_.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                             TimedRouter::Writer* writer) {
-    if (++asked == 150) kill(tool, SIGINT);  // During the second load.
+    if (++asked == 150) kill(tool, SIGINT);  // Interrupts the tool during its second load.
     return router_.Answer(context, request, writer, request.sampling().max_tokens());
   };
   const Ended ended = Goodput(Arguments() + "--rate=200 --duration=300ms --tail=false",
@@ -186,7 +188,7 @@ TEST_F(SearchCommandTest, FlagsThatCanNotBeUsedAreNamed) {
   EXPECT_THAT(refused("--rate=5 --compare=auto"), HasSubstr("--compare has 1"));
   EXPECT_THAT(refused("--rate=5 --compare=auto,colocated --mode=auto"),
               HasSubstr("--mode and --compare: one of them"));
-  // 50 ms of warm-up, 0.5 s of window and a tail of 120 s.
+  // The load has 50 ms of warm-up, a window of 0.5 s and a tail of 120 s.
   EXPECT_THAT(refused("--rate=5 --max-rate=10000"),
               HasSubstr("--max-rate=10000: loads of more than 8212 requests/s would have more "
                         "than 1000000 requests"));

@@ -44,7 +44,8 @@ TEST(SlosCommandTest, AnSloIsFoundByItsNameFromAnyFolder) {
   EXPECT_THAT(run.output, Not(HasSubstr("slo")));
 }
 
-// Runs the program in a folder like an installed one, which has only bin/ and share/.
+// Runs a copy of the program in a folder that looks like an installation, with only bin/ and
+// share/.
 TEST(SlosCommandTest, AnInstalledProgramFindsThoseBesideIt) {
   const ScratchFolder folder;
   fs::create_directory(folder.File("bin"));

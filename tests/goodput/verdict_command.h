@@ -4,8 +4,8 @@
 
 namespace baton {
 
-// The subcommand `verdict FILE`: prints the verdict of a run file again, with other targets if
-// --slo names some.
+// The subcommand `verdict FILE`: prints the verdict of a run file. Uses other targets if --slo
+// names some.
 Command VerdictCommand();
 
 }  // namespace baton

@@ -65,7 +65,7 @@ absl::Status ReadBare(const LoadSpec& spec) {
       return absl::UnavailableError(absl::StrCat("can't reach ", spec.endpoint));
     stubs.push_back(v1::Inference::NewStub(channel));
   }
-  // Static, because the last stream may still notify it after this function has returned.
+  // Static, because the last stream may still notify this flag after the function has returned.
   static StopFlag changed;
   std::atomic<uint32_t> open = 0, failed = 0;
   const auto start = std::chrono::steady_clock::now();

@@ -155,7 +155,7 @@ int Compare(const std::string& own_path) {
   for (int round = 0; round < rounds; ++round) {
     double seconds[2] = {};
     std::string said[2];
-    // The program that runs first changes from round to round, so that the order favours neither.
+    // The two programs take turns at running first, so that the order favours neither of them.
     for (int turn = 0; turn < 2; ++turn) {
       const bool is_tool = (round + turn) % 2 == 1;
       std::vector<std::string> words =
@@ -205,7 +205,7 @@ int Compare(const std::string& own_path) {
 
 int Main(int argc, char** argv) {
   const std::vector<std::string> words = StartProgram(argc, argv, kUsage);
-  // The same priority as in baton-goodput; child processes inherit it.
+  // Raises the priority as baton-goodput does; child processes inherit it.
   setpriority(PRIO_PROCESS, 0, -10);
   if (words.empty()) return Compare(argv[0]);
   if (words[0] == "router") return ServeRouter();

@@ -18,8 +18,8 @@ absl::Status CheckWithin(const char* what, double value, double min, double max)
       absl::StrCat(what, " is ", value, "; it goes from ", min, " to ", max));
 }
 
-// Returns the times of the rows. Rows with the same time are spread evenly at random until the next
-// time in the trace.
+// Returns the times of the trace's rows. Rows that share a time are spread at random over the
+// interval until the next time in the trace.
 std::vector<double> SpreadTimes(const Trace& trace, RandomStream* random) {
   std::vector<double> times;
   for (size_t first = 0; first < trace.rows.size();) {
@@ -111,8 +111,8 @@ double Arrivals::NextTrace() {
   const double from_s = TraceTime(part_begin_), span_s = TraceTime(part_end_) - from_s;
   const double share = span_s > 0 ? (TraceTime(count_) - from_s) / span_s : 0;
   ++count_;
-  // A row may have the same time as the first row of the next part. It must still arrive before
-  // this part ends.
+  // A row at the end of this part may have the same time as the first row of the next part. Its
+  // request must still arrive before this part ends.
   const double last_s = std::max(part_begin_s_, part_end_s_ - kMicrosecond);
   return std::min(part_begin_s_ + share * (part_end_s_ - part_begin_s_), last_s);
 }

@@ -13,27 +13,27 @@ namespace baton {
 // Returns InvalidArgument for a rate, variation or period that no schedule can have.
 absl::Status CheckArrivals(const ArrivalSpec& spec);
 
-// Returns the row of a trace or prompt file of `rows` rows at which a load begins. It is drawn from
-// the seed.
+// Returns the row at which a load begins in a trace or prompt file of `rows` rows. The seed alone
+// decides it.
 size_t FirstRow(uint64_t seed, size_t rows);
 
 // Arrival times of one load, in order. They depend on the seed alone. Gaps scale with 1 / rate:
 // with the same seed, a load at another rate has the same arrivals, stretched. For kOnOff, the
 // periods stay the same at every rate, and the arrivals within them are stretched.
 //
-// A trace's rate changes from minute to minute, but a load must have the rate that was asked for,
-// whichever minutes it replays. So the warm-up takes as many rows as it needs for that rate,
-// stretched to the length of the warm-up. The window does the same, and so does each part of the
-// window's length after it. Within each part the pattern of arrivals is the trace's.
+// A trace's rate changes from minute to minute, but each part of a load must have the rate that was
+// asked for. The parts are the warm-up, the measurement window, and further parts as long as the
+// window after it. So each part takes the number of rows that its rate and length require,
+// stretched to the length of the part. Within a part, the pattern of arrivals is the trace's.
 class Arrivals {
  public:
-  // Lengths of the load's parts in seconds. Only a trace with a given rate uses them.
+  // Lengths in seconds of the load's warm-up and window. Only a trace with a given rate uses them.
   struct Parts {
     double warmup_s = 0;
     double window_s = 60;
   };
-  // `trace` is needed for kTrace only. It is replayed from FirstRow() on, and must outlive this
-  // object. `spec` must have passed CheckArrivals.
+  // `trace` is needed for kTrace only. It must outlive this object, and is replayed from the row
+  // FirstRow() on. `spec` must have passed CheckArrivals.
   Arrivals(const ArrivalSpec& spec, const Trace* trace, uint64_t seed, const Parts& parts);
 
   // Returns the next arrival, in seconds from the start. It is never earlier than the one before.
@@ -48,16 +48,18 @@ class Arrivals {
   const ArrivalSpec spec_;
   const Parts parts_;
   const Trace* const trace_;
-  RandomStream random_;  // Draws the gaps.
-  // kOnOff: draws the periods, separately, so that they do not depend on the rate.
+  RandomStream random_;  // Generates the gaps.
+  // kOnOff: generates the periods. Separate from random_, so that the periods do not depend on the
+  // rate.
   RandomStream periods_;
   double now_s_ = 0;
   double on_left_s_ = 0;  // kOnOff: seconds left of the current on period.
   size_t count_ = 0;
   size_t first_row_ = 0;
-  size_t part_begin_ = 0, part_end_ = 0;  // kTrace: range of row counts in the current part.
+  // kTrace: rows of the current part, counted from the first row replayed.
+  size_t part_begin_ = 0, part_end_ = 0;
   double part_begin_s_ = 0, part_end_s_ = 0;
-  std::vector<double> spread_s_;  // kTrace: times of the rows, if rows with equal times are spread.
+  std::vector<double> spread_s_;  // kTrace: times of the rows, if `spread` is set; else empty.
 };
 
 }  // namespace baton

@@ -15,7 +15,7 @@ namespace {
 
 double Seconds(uint64_t us) { return static_cast<double>(us) / 1e6; }
 
-constexpr size_t kLongestMessage = 500;  // Max length of a status message in a record.
+constexpr size_t kLongestMessage = 500;  // Max length in bytes of a status message in a record.
 
 }  // namespace
 
@@ -99,7 +99,7 @@ std::string GenerateStream::Take(const v1::GenerateEvent& event) {
       TakeSummary(event.summary());
       return "";
     default:
-      return "";  // An event that was not asked for, or one of a later version.
+      return "";  // An event that was not asked for, or an event of a later protocol version.
   }
 }
 

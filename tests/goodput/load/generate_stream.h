@@ -18,8 +18,8 @@ class GenerateStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
   using Clock = std::chrono::steady_clock;
 
   // `record` must have index, mode, measured, scheduled_s, wanted_tokens and forced_length. Times
-  // count from `start`. `on_end` is called once, on a gRPC thread, when no further event will come.
-  // It may destroy the stream.
+  // in the record count from `start`. `on_end` is called once, on a gRPC thread, when no further
+  // event will come. The callback may destroy the stream.
   GenerateStream(RequestRecord record, Clock::time_point start, bool keep_token_ids,
                  std::function<void(GenerateStream*)> on_end);
 
@@ -27,7 +27,8 @@ class GenerateStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
   // after the request's scheduled time.
   void Start(v1::Inference::Stub* stub, const v1::GenerateRequest& request, absl::Duration timeout);
 
-  // Any thread. Cancels the request. Its outcome is then kStopped, unless it had already ended.
+  // Any thread. Cancels the request. Its outcome is then kStopped, unless the request had already
+  // ended.
   void Stop();
 
   // Call only after the stream has ended.
@@ -36,7 +37,8 @@ class GenerateStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
  private:
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
-  // Processes an event. Returns what is wrong with it, or an empty text if nothing is.
+  // Processes an event. Returns a description of the event's error, or an empty text if it is
+  // valid.
   std::string Take(const v1::GenerateEvent& event);
   std::string TakeTokens(const v1::Delta& delta);
   void TakeSummary(const v1::Summary& summary);

@@ -83,7 +83,7 @@ absl::StatusOr<std::string> Exchange(const Socket& socket, absl::string_view req
   }
 }
 
-// Returns the body of an HTTP answer. Joins the chunks of a chunked one.
+// Returns the body of an HTTP answer. If the transfer encoding is chunked, joins the chunks.
 absl::StatusOr<std::string> BodyOf(absl::string_view answer) {
   const size_t end = answer.find("\r\n\r\n");
   const absl::string_view head = answer.substr(0, end);

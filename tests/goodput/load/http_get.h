@@ -9,12 +9,12 @@
 namespace baton {
 
 struct HttpUrl {
-  std::string host;  // Without the brackets of an IPv6 address.
+  std::string host;  // Host name or address; an IPv6 address is without its brackets.
   std::string port;
-  std::string path;  // Begins with a slash.
+  std::string path;  // Path of the URL; begins with a slash.
   std::string Authority() const;
 };
-// Parses http://HOST[:PORT][/PATH]. InvalidArgument contains the text that was given.
+// Parses http://HOST[:PORT][/PATH]. The message of an InvalidArgument contains the URL.
 absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view url);
 
 // Sends a GET request on a new connection and returns the body. Returns Unavailable, with the

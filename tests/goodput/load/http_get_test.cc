@@ -18,7 +18,8 @@ namespace {
 
 std::atomic<int> signals = 0;
 
-// A server on loopback that answers one request after it has interrupted the asking thread.
+// A server on loopback that answers one request. Before it answers, it interrupts the thread that
+// waits for the answer with signals.
 class LateServer {
  public:
   explicit LateServer(int interruptions)
@@ -36,7 +37,7 @@ class LateServer {
       const int fd = accept(listener_, nullptr, nullptr);
       char request[4096];
       EXPECT_GT(recv(fd, request, sizeof(request), 0), 0);
-      // The asker has sent everything: now it waits for the answer.
+      // The client has sent the whole request and now waits for the answer.
       for (int i = 0; i < interruptions; ++i) {
         const int before = signals;
         pthread_kill(asker, SIGUSR1);

@@ -32,7 +32,8 @@ namespace {
 using Clock = GenerateStream::Clock;
 
 constexpr size_t kMadeAhead = 64;  // Max requests that are built before they are due.
-// A request is not built if another one is due within this time.
+// While a request waits to be sent, no further request is built if the waiting request is due
+// within this time.
 constexpr auto kMakingTime = std::chrono::milliseconds(2);
 // Time from construction to second 0 of the load.
 constexpr auto kLead = std::chrono::milliseconds(100);
@@ -66,9 +67,9 @@ double SecondsSince(Clock::time_point start) {
          1e6;
 }
 
-// Gives the calling thread real-time priority while this object lives, where the system permits it.
-// Any remaining lag is measured in either case. Threads that the calling thread starts get the
-// ordinary priority.
+// Gives the calling thread real-time priority while this object lives, if the system permits it.
+// Without the permission, requests may be sent late, which the load measures as lag. Threads that
+// the calling thread starts get the ordinary priority.
 class RealTime {
  public:
   RealTime() {
@@ -113,7 +114,8 @@ class Load {
     return index >= schedule_.first_measured && index < schedule_.end_measured;
   }
   RequestRecord Planned(uint32_t index) const;
-  // Returns true if every request that the load waits for has ended.
+  // Returns true if no request that the load waits for is open: no measured request if there is a
+  // tail, else no request at all.
   bool IsOver() const { return spec_.tail ? streams_.open_measured() == 0 : streams_.open() == 0; }
   void TellProgress(const std::function<void(const RunProgress&)>& on_progress, StopFlag* over);
 
@@ -124,7 +126,7 @@ class Load {
   StopFlag* const stop_;
   const Clock::time_point start_;
   OpenStreams streams_;
-  // Requests that are built but not sent, from index next_ on.
+  // Requests that are built but not sent. The first of them has the index next_.
   std::deque<v1::GenerateRequest> made_;
   uint32_t next_ = 0;  // Index of the first request that is not sent yet.
   bool partial_ = false;
@@ -142,8 +144,8 @@ RequestRecord Load::Planned(uint32_t index) const {
           .forced_length = spec_.workload.forced_length};
 }
 
-// Builds requests before they are due, because building a long prompt takes time and would delay
-// its sending.
+// Builds requests ahead of time, because building a long prompt takes time and would delay the
+// sending.
 void Load::MakeAhead(uint32_t next) {
   while (made_.size() < kMadeAhead && next + made_.size() < schedule_.requests.size()) {
     const bool due =
@@ -160,7 +162,8 @@ void Load::Send(uint32_t index) {
 }
 
 void Load::SendAll() {
-  // In nanoseconds. The default slack of 50 us would be measured as lag.
+  // Sets the slack of this thread's timers to 1,000 ns. The default of 50 us would be measured as
+  // lag.
   prctl(PR_SET_TIMERSLACK, 1000);
   const RealTime real_time;
   for (; next_ < schedule_.requests.size(); ++next_) {
@@ -177,7 +180,7 @@ void Load::Run(const std::function<void(const RunProgress&)>& on_progress) {
   StopFlag over;
   std::thread teller([&] { TellProgress(on_progress, &over); });
   SendAll();
-  // This wait ends, because every request has a deadline.
+  // This wait ends, because every request has a timeout.
   stop_->WaitUntil(StopFlag::kForever, [&] { return IsOver(); });
   if (stop_->stopped() && (next_ < schedule_.end_measured || !IsOver())) {
     partial_ = true;
@@ -190,13 +193,15 @@ void Load::Run(const std::function<void(const RunProgress&)>& on_progress) {
 
 void Load::TellProgress(const std::function<void(const RunProgress&)>& on_progress,
                         StopFlag* over) {
-  std::deque<uint32_t> sent;  // Requests sent by the end of each of the last seconds.
+  // Total number of requests sent at the end of each of the last seconds.
+  std::deque<uint32_t> sent;
   for (int second = 1; !over->stopped(); ++second) {
     over->WaitUntil(start_ + std::chrono::seconds(second));
     if (!on_progress) continue;
     sent.push_back(streams_.sent());
     if (sent.size() > 6) sent.pop_front();
-    // Read before the counts that include the good requests, so that `good` can't exceed them.
+    // `good` is read before the other counts. They include the good requests, so `good` can't
+    // exceed them.
     const uint32_t good = streams_.good();
     RunProgress progress{.elapsed_s = std::max(0.0, SecondsSince(start_)),
                          .total_s = schedule_.window_end_s,

@@ -12,7 +12,8 @@ namespace baton {
 // Progress of a load. Reported about once a second.
 struct RunProgress {
   double elapsed_s = 0;
-  double total_s = 0;  // Seconds until the window ends. The tail comes after that.
+  // Seconds from the start until the window ends. The tail comes after the window.
+  double total_s = 0;
   uint32_t sent = 0;
   uint32_t in_flight = 0;
   uint32_t ended = 0;
@@ -21,21 +22,21 @@ struct RunProgress {
   uint32_t good = 0;       // Requests counted in `measured` that met their targets.
 };
 
-// Checks what RunLoad checks before it contacts the router: flags, traces, prompt files and rates.
+// Makes the checks of RunLoad that need no router: of flags, traces, prompt files and rates.
 // Returns InvalidArgument or NotFound if RunLoad would refuse the load. Returns OutOfRange if no
-// request falls into the window; another seed may give one.
+// request falls into the window; the load may be valid with another seed.
 absl::Status CheckLoad(const LoadSpec& spec);
 
 // Runs one load in open loop: the schedule is drawn from the seed before the first request is sent,
-// and no late or missing answer changes it. No request is sent twice. Blocks until the last
+// and late or missing answers do not change it. No request is sent twice. Blocks until the last
 // measured request has ended or `stop` is set.
 //
-// Once `stop` is set, open requests are cancelled and the result is `partial`. Its window then ends
-// before the first cancelled request that could still have met its targets.
+// Once `stop` is set, open requests are cancelled and the result is `partial`. The window of a
+// partial result ends before the first cancelled request that could still have met its targets.
 //
-// Returns Unavailable, naming the endpoint, if it could not be reached within spec.connect_timeout.
-// Other errors are those of CheckLoad. A single request that fails does not fail the load: its
-// record tells the failure.
+// Returns Unavailable, naming the endpoint, if the router could not be reached within
+// spec.connect_timeout. Other errors are those of CheckLoad. A single request that fails does not
+// fail the load: its record has the status.
 absl::StatusOr<RunResult> RunLoad(const LoadSpec& spec, StopFlag* stop,
                                   const std::function<void(const RunProgress&)>& on_progress);
 

@@ -10,23 +10,23 @@
 
 namespace baton {
 
-// Law of the arrival times. For all kinds but kTrace they are drawn from the seed before the load
-// begins.
+// Distribution of the arrival times. They are drawn from the seed before the load begins, except
+// for kTrace.
 enum class ArrivalKind {
   kPoisson,
-  kGamma,    // Gaps follow a gamma law with coefficient of variation `cv`.
+  kGamma,    // Gaps have a gamma distribution with coefficient of variation `cv`.
   kOnOff,    // Poisson while on, silent while off; the lengths of both periods are exponential.
   kUniform,  // Evenly spaced.
-  kTrace,    // The trace's own times; warm-up and window are each stretched to `rate`.
+  kTrace,  // The trace's own times; at a given `rate`, warm-up and window are each stretched to it.
 };
 
 struct ArrivalSpec {
   ArrivalKind kind = ArrivalKind::kPoisson;
-  double rate = 1;  // Mean requests per second; 0 for kTrace: the trace's own rate.
+  double rate = 1;  // Mean requests per second. For kTrace, 0 means the trace's own rate.
   double cv = 1;    // kGamma: coefficient of variation of the gaps.
   double on_s = 5;  // kOnOff: mean length of an on period and of an off period, in seconds.
   double off_s = 5;
-  // kTrace: requests with equal times are spread at random until the next time.
+  // kTrace: requests that share a time are spread at random until the next time in the trace.
   bool spread = false;
 };
 
@@ -35,33 +35,38 @@ struct ArrivalSpec {
 struct WorkloadSpec {
   ArrivalSpec arrivals;
   std::string trace;          // Path of an Azure .csv or Mooncake .jsonl file; empty: no trace.
-  std::string prompts;        // Path of a prompt file; empty: token ids are drawn.
-  std::string prompt_tokens;  // Empty: the trace's lengths.
-  std::string output_tokens;  // Empty: the lengths of the trace or of the prompt file.
-  // Factor on the length of the trace's prompts and of their shared blocks.
+  std::string prompts;        // Path of a prompt file; empty: prompts are random token ids.
+  std::string prompt_tokens;  // Distribution of the prompt lengths; empty: the trace's lengths.
+  // Distribution of the answer lengths; empty: the lengths of the trace or of the prompt file.
+  std::string output_tokens;
+  // Factor on the lengths of the trace's prompts and of the blocks that they share.
   double prompt_scale = 1;
   double output_scale = 1;
-  bool forced_length = true;  // True: exactly as many output tokens as asked for; false: at most.
+  // If true, answers have exactly the number of output tokens asked for; if false, at most that
+  // number.
+  bool forced_length = true;
 };
 
 struct LoadSpec {
   std::string endpoint;  // HOST:PORT of the router.
-  std::string model;     // Empty: the one model that is served.
+  std::string model;     // Model to ask for; empty: the only model that the router serves.
   std::string mode;      // disaggregated, colocated or auto; empty: the router's default.
   WorkloadSpec workload;
   uint64_t seed = 1;  // Seed of arrivals, lengths, prompts, sampling and the first row of a file.
-  // Another salt gives other prompts for the same arrivals and lengths, so that no prefix cache
-  // holds them.
+  // Changes the prompts but not the arrivals and lengths, so that no prefix cache holds the
+  // prompts.
   uint64_t prompt_salt = 0;
   double temperature = 0;  // Sampling temperature of the answers; 0 is greedy.
   absl::Duration warmup = absl::Seconds(30);
   absl::Duration duration = absl::Seconds(60);  // Length of the measurement window.
   bool tail = true;  // True if arrivals go on until the last measured request has ended.
-  // Ends the window after this many requests (more if several share the last time); 0: no limit.
+  // Ends the window after this number of requests; 0: no limit. If several requests share the last
+  // time, all of them are in the window.
   uint32_t max_requests = 0;
   int channels = 4;  // Number of connections to the router.
   absl::Duration connect_timeout = absl::Seconds(10);
-  absl::Duration request_timeout = absl::Seconds(120);  // Counts from the scheduled arrival.
+  // Time limit of a request, counted from its scheduled arrival.
+  absl::Duration request_timeout = absl::Seconds(120);
   std::vector<std::string> metrics_urls;
   bool keep_token_ids = false;  // Keep token ids in the records, for --expect.
   SloTargets targets;  // Absolute targets, for the progress line and to judge the tool's own lag.

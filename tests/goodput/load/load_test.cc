@@ -29,8 +29,8 @@ using testing::Le;
 using testing::Not;
 using testing::StartsWith;
 
-// The machine may be busy. So assertions about time use bounds that hold after any delay, or bounds
-// with a large margin.
+// The machine may be busy, so assertions about time are true after any delay or have a large
+// margin.
 
 LoadSpec LoadOf(const TimedRouter& router) {
   LoadSpec spec;
@@ -73,7 +73,7 @@ TEST(LoadTest, KnownLatenciesGiveTheVerdictsThatFollow) {
     return ComputeVerdict(run);
   };
   Verdict verdict = verdict_for(20, 20);
-  EXPECT_EQ(verdict.offered, 25u);  // 50 requests/s from 0.2 to 0.7 s.
+  EXPECT_EQ(verdict.offered, 25u);  // 50 requests/s arrive in the window from 0.2 to 0.7 s.
   EXPECT_EQ(verdict.good, 25u);
   EXPECT_EQ(verdict.strict, 25u);
   EXPECT_DOUBLE_EQ(verdict.attainment, 1);
@@ -85,7 +85,7 @@ TEST(LoadTest, KnownLatenciesGiveTheVerdictsThatFollow) {
   EXPECT_THAT(verdict.e2e.p50, AllOf(Ge(0.36), Le(4)));
   EXPECT_EQ(verdict_for(0.059, 20).good, 0u);  // Every first token takes at least 60 ms.
   EXPECT_EQ(verdict_for(20, 0.01).good, 0u);
-  // The mean pace is met, but 300 ms is more than twice the target.
+  // The mean pace is met, but W10, 300 ms, is more than twice the target.
   verdict = verdict_for(20, 0.08);
   EXPECT_EQ(verdict.strict, 0u);
   EXPECT_EQ(verdict.with_phases, 25u);
@@ -119,21 +119,21 @@ TEST(LoadTest, WhateverBecomesOfRequestsIsCounted) {
         return router.Hang(context);
       case 3:
         return router.Answer(context, request, writer, tokens - 1);
-      case 4:  // The first token is missing.
+      case 4:  // The first token never comes.
         TimedRouter::Accept(request, writer);
         TimedRouter::WriteToken(request, writer, 1);
         return router.Hang(context);
-      case 5:  // All is well, except that no Finished event comes.
+      case 5:  // The stream ends with status OK, but without tokens and without a Finished event.
         TimedRouter::Accept(request, writer);
         return grpc::Status::OK;
-      case 6:  // Fails before the first event, when a retry could hide the failure.
+      case 6:  // Fails before the first event, where a client might retry silently.
         return {grpc::StatusCode::UNAVAILABLE, "no workers"};
       default:
         return router.Answer(context, request, writer, tokens);
     }
   };
   LoadSpec spec = LoadOf(router);
-  spec.workload.arrivals.rate = 160;  // 80 requests in the window, ten of each kind.
+  spec.workload.arrivals.rate = 160;  // 80 requests in the window, ten for each of the 8 cases.
   spec.request_timeout = absl::Seconds(3);
   spec.tail = false;
   const RunResult run = RunOf(spec);
@@ -187,7 +187,8 @@ TEST(LoadTest, AStallIsSeenInFull) {
   std::map<uint32_t, Clock::time_point> arrived;
   Clock::time_point stalled_until = Clock::time_point::min();
   constexpr uint32_t kFirstStalled = 20;
-  // Request 20 stalls the router for two seconds: itself and all later requests.
+  // Request 20 makes the router stall for two seconds, which delays this request and all later
+  // ones.
   router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                            TimedRouter::Writer* writer) {
     {
@@ -205,8 +206,8 @@ TEST(LoadTest, AStallIsSeenInFull) {
   spec.duration = absl::Seconds(3);
   const RunResult run = RunOf(spec);
   ASSERT_GT(run.records.size(), kFirstStalled);
-  // Computes the end of the stall on the clock of the load. A request can't arrive before it was
-  // sent, so each request gives a lower bound of that end.
+  // Computes when the stall ended, in seconds of the load. No request can arrive before it was
+  // sent, so each request gives a lower bound.
   double end_s = 0;
   for (const RequestRecord& record : run.records) {
     if (!record.measured) continue;
@@ -227,7 +228,7 @@ TEST(LoadTest, AStallIsSeenInFull) {
     EXPECT_GE(Ttft(record), end_s - record.scheduled_s - 1e-3) << record.index;
     sum_s += Ttft(record);
   }
-  EXPECT_GT(stalled, 50);  // 40 requests/s for 1.9 s, less three standard deviations.
+  EXPECT_GT(stalled, 50);  // Expects 40 requests/s during 1.9 s, minus three standard deviations.
   // A closed loop would have measured only a few waits of two seconds.
   EXPECT_GT(sum_s / stalled, 0.8);
 }
@@ -260,7 +261,8 @@ TEST(LoadTest, StoppingCancelsWhatIsOpenAndMeasuresWhatHasEnded) {
                            TimedRouter::Writer* writer) {
     if (TimedRouter::IndexOf(request) < 40 || TimedRouter::IndexOf(request) % 2 == 0)
       return router.Answer(context, request, writer, request.sampling().max_tokens());
-    if (++hanging == 25) stop.Stop();  // About one second after the first request that hangs.
+    // 25 requests hang; this happens about one second after the first of them.
+    if (++hanging == 25) stop.Stop();
     return router.Hang(context);
   };
   LoadSpec spec = LoadOf(router);
@@ -273,7 +275,8 @@ TEST(LoadTest, StoppingCancelsWhatIsOpenAndMeasuresWhatHasEnded) {
   // The outcome of the first request that hangs is unknown, so the window ends before it.
   EXPECT_EQ(run->window_end_s, run->records[41].scheduled_s);
   const Verdict verdict = ComputeVerdict(*run);
-  EXPECT_GE(verdict.offered, 30u);  // The first 41 requests, less those of the 200 ms of warm-up.
+  // The first 41 requests, minus the requests of the 200 ms of warm-up.
+  EXPECT_GE(verdict.offered, 30u);
   EXPECT_EQ(verdict.good, verdict.offered);
   EXPECT_NEAR(verdict.goodput, 50, 2);
 }
@@ -284,8 +287,8 @@ TEST(LoadTest, WhatHadMissedItsTargetWhenTheLoadWasStoppedIsAMiss) {
   router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                            TimedRouter::Writer* writer) -> grpc::Status {
     const uint32_t index = TimedRouter::IndexOf(request);
-    if (index % 4 == 1) return router.Hang(context);  // No first token.
-    if (index % 4 == 3) {                             // No second token.
+    if (index % 4 == 1) return router.Hang(context);  // The request hangs before its first token.
+    if (index % 4 == 3) {                             // The request hangs before its second token.
       TimedRouter::Accept(request, writer);
       TimedRouter::WriteToken(request, writer, 0);
       return router.Hang(context);
@@ -295,8 +298,8 @@ TEST(LoadTest, WhatHadMissedItsTargetWhenTheLoadWasStoppedIsAMiss) {
   };
   LoadSpec spec = LoadOf(router);
   spec.duration = absl::Hours(1);
-  // A pace of 0.03 s takes 0.3 s for ten gaps. So after 0.3 s it is certain that either target was
-  // missed.
+  // At the target of 0.03 s, the ten gaps after the first token take 0.3 s. So 0.3 s after the
+  // arrival or the first token, a request that hangs has certainly missed a target.
   spec.targets = {.ttft_s = 0.3, .tpot_s = 0.03};
   const RunResult run = [&] {
     absl::StatusOr<RunResult> result = RunLoad(spec, &stop, nullptr);
@@ -304,7 +307,8 @@ TEST(LoadTest, WhatHadMissedItsTargetWhenTheLoadWasStoppedIsAMiss) {
     return *std::move(result);
   }();
   EXPECT_TRUE(run.partial);
-  // The load stops after 2 s. By then all requests scheduled before 1.7 s have ended or missed.
+  // The load stops after 2 s. By then every request scheduled before 1.7 s has ended or missed a
+  // target.
   EXPECT_GT(run.window_end_s, 1);
   EXPECT_GT(CountOf(run, Outcome::kStopped), 20u);
   for (const RequestRecord& record : run.records) {
@@ -372,7 +376,7 @@ TEST(LoadTest, TheSameLoadTwiceAsksTheSameAndAnotherAnswerIsFound) {
   spec.channels = 1;
   const RunResult two = RunOf(spec);
   const ExpectFile expect = ExpectFile::Of(one.records, one.fingerprints);
-  ASSERT_EQ(expect.size(), 34u);  // The warm-up is included.
+  ASSERT_EQ(expect.size(), 34u);  // The file also holds the requests of the warm-up.
   EXPECT_EQ(expect.Compare(two.records, two.fingerprints).equal, 34u);
   router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                            TimedRouter::Writer* writer) {
@@ -387,7 +391,7 @@ TEST(LoadTest, TheSameLoadTwiceAsksTheSameAndAnotherAnswerIsFound) {
   EXPECT_THAT(result.differences[0], StartsWith("request 7, token 0: "));
 }
 
-// Returns a load of texts with 50 to 79 tokens, and of one text that is longer than the context.
+// Returns a load whose prompts are texts of 50 to 79 tokens, and one text longer than the context.
 LoadSpec TextsOf(const TimedRouter& router, const ScratchFolder& folder) {
   std::string texts;
   for (int i = 0; i < 30; ++i) absl::StrAppend(&texts, std::string(50 + i, 'a'), "\n");
@@ -462,7 +466,7 @@ TEST(LoadTest, TheModeTravelsAndComesBack) {
 }
 
 TEST(LoadTest, TargetsTravelAndTheRouterTellsWhatTheyWereLostTo) {
-  TimedRouter router;  // The router reports a lost target if the TTFT target is 1 ms.
+  TimedRouter router;  // Reports a lost target if the request's TTFT target is 1 ms.
   router.ttft = absl::Milliseconds(20);
   LoadSpec spec = LoadOf(router);
   spec.targets = {.ttft_s = 0.001};
@@ -526,7 +530,7 @@ TEST(UnloadedTest, AsksTheTextsNearestToTheMedian) {
   const ScratchFolder folder;
   std::string texts;
   for (int i = 0; i < 60; ++i)
-    // Seven of ten texts are long.
+    // Seven of ten texts are long, so the median length is that of a long text.
     absl::StrAppend(&texts, std::string(i % 10 < 3 ? 3 : 60 + i, 'a'), "\n");
   LoadSpec spec = LoadOf(router);
   spec.workload.prompt_tokens = "";
@@ -542,7 +546,8 @@ TEST(UnloadedTest, AsksTheTextsNearestToTheMedian) {
   StopFlag stop;
   const UnloadedLatency unloaded = MeasureUnloaded(spec, &stop).value();
   MutexLock lock(&mutex);
-  EXPECT_THAT(lengths, Each(AllOf(Ge(70u), Le(90u))));  // The median is 77 tokens.
+  // All probes have about the median length, 77 tokens.
+  EXPECT_THAT(lengths, Each(AllOf(Ge(70u), Le(90u))));
   EXPECT_EQ(std::set<uint32_t>(lengths.begin(), lengths.end()).size(), 6u);
   EXPECT_THAT(unloaded.prompt_tokens, AllOf(Ge(70u), Le(90u)));
 }
@@ -553,7 +558,7 @@ TEST(UnloadedTest, AnswersOfOneTokenHaveNoPace) {
   std::atomic<bool> any_longer = true;
   router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                            TimedRouter::Writer* writer) {
-    // True for two of the five probes that count.
+    // Two of the five probes that count have an answer of 5 tokens, and the others of 1 token.
     const bool longer = any_longer && TimedRouter::IndexOf(request) % 3 == 1;
     return router.Answer(context, request, writer, longer ? 5 : 1);
   };
@@ -590,7 +595,8 @@ TEST(RunChecksTest, AClientThatReadsLateIsRemarked) {
   for (int i = 0; i < 100; ++i) {
     run.records.push_back(Sent(10 + i, 0.001, 0.1));
     run.records.back().has_phases = true;
-    run.records.back().phases.ttft_s = 0.091;  // 8 ms are left for the network in both directions.
+    // The client measured 100 ms, so 8 ms are left for the network after a lag of 1 ms.
+    run.records.back().phases.ttft_s = 0.091;
   }
   CheckRun(&run);
   EXPECT_THAT(run.remarks, IsEmpty());

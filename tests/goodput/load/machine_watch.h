@@ -14,22 +14,22 @@ namespace baton {
 // Returns the seconds from sending a request to its last token.
 double WholeRequest(const UnloadedLatency& latency);
 
-// Tells if a machine is still as fast as at the beginning of a search, by the latency of requests
-// that it serves alone. Other programs may slow the machine down for minutes. A load that ran in
-// such a time says nothing about its rate, and must run again. The judgement uses idle latency
-// only, never the result of a load. One thread.
+// Measures if a machine is still as fast as at the beginning of a search, by the latency of
+// requests that it serves alone. Other programs may slow the machine down for minutes. The result
+// of a load that ran during such minutes is not valid, and the load must run again. Only idle
+// latency is judged, never the result of a load. One thread.
 class MachineWatch {
  public:
-  // `measure(side)` is MeasureUnloaded for one of the `sides` under comparison. `tolerated` is the
-  // accepted slowdown of a single request compared to the beginning; 0.2 is a fifth.
+  // `measure(side)` runs MeasureUnloaded for one of the `sides` that are compared. `tolerated` is
+  // the accepted slowdown of a single request relative to the beginning; 0.2 is a fifth.
   MachineWatch(size_t sides, double tolerated,
                std::function<absl::StatusOr<UnloadedLatency>(size_t side)> measure);
 
-  // Measures the reference for all later measurements: the fastest of three for each side. This
-  // function, WaitUntilSteady and StillSteady return the errors of `measure`.
+  // Measures the reference latency for all later measurements: the lowest of three for each side.
+  // Begin, WaitUntilSteady and StillSteady return the errors of `measure`.
   absl::Status Begin();
-  // Call before a load. Measures until the side is as fast as at the beginning, at most `most`
-  // times and only while `in_time()` is true. Returns false if the side never was.
+  // Call before a load. Measures until the side is as fast as at the beginning, at most `max` times
+  // and only while `in_time()` is true. Returns false if no measurement was as fast.
   absl::StatusOr<bool> WaitUntilSteady(
       size_t side, int max, const std::function<bool()>& in_time = [] { return true; });
   // Call after a load. Returns true if the side is still as fast as at the beginning. If not, the

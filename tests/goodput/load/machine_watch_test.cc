@@ -12,7 +12,7 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Returns whole-request times in the given order, for any side.
+// Returns scripted times of a whole request, in their order and for any side.
 class Script {
  public:
   explicit Script(std::vector<double> seconds) : seconds_(std::move(seconds)) {}
@@ -49,7 +49,8 @@ TEST(MachineWatchTest, WaitsForASlowTimeToEndAndAsksNothingWhileItIsKnownToBeSte
   Script script({1, 1, 1, 1, 1.8, 1.7, 1.05});
   MachineWatch watch(1, 0.2, std::ref(script));
   ASSERT_TRUE(watch.Begin().ok());
-  EXPECT_TRUE(watch.WaitUntilSteady(0, 10).value());  // Uses the fourth time of the script.
+  // Uses the fourth time of the script; the first three were the reference.
+  EXPECT_TRUE(watch.WaitUntilSteady(0, 10).value());
   EXPECT_TRUE(watch.WaitUntilSteady(0, 10).value());
   EXPECT_EQ(script.asked(), 4u);
   EXPECT_FALSE(watch.StillSteady(0).value());

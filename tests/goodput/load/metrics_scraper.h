@@ -12,8 +12,8 @@
 
 namespace baton {
 
-// Reads the gauges baton_* of Prometheus text pages once a second while a load runs. One thread per
-// page. A page that can't be read leaves a gap and a remark.
+// Reads the gauges baton_* from pages in Prometheus' text format, once a second while a load runs.
+// One thread per page. If a page can't be read, its series have a gap and the results a remark.
 class MetricsScraper {
  public:
   using Clock = std::chrono::steady_clock;
@@ -25,7 +25,8 @@ class MetricsScraper {
   // Stops reading. Returns the series, page by page and sorted by name.
   std::vector<MetricSeries> Finish(std::vector<std::string>* remarks);
 
-  static constexpr size_t kMaxSeries = 2000;  // Max series of one page; the rest is left out.
+  // Max number of series kept per page; further series are ignored.
+  static constexpr size_t kMaxSeries = 2000;
 
  private:
   struct Page;

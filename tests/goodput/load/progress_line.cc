@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-// Without a terminal, one call in this many prints a line; calls come once a second.
+// Show() is called once a second. If the output is no terminal, it prints at every fifth call.
 constexpr int kPlainEvery = 5;
 
 }  // namespace

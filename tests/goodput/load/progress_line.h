@@ -13,7 +13,7 @@ class ProgressLine {
  public:
   // `out` must outlive this object.
   ProgressLine(FILE* out, std::string what);
-  // Ends the line on a terminal.
+  // Ends the line with a newline if the output is a terminal.
   ~ProgressLine();
 
   void Show(const RunProgress& progress);
@@ -24,10 +24,10 @@ class ProgressLine {
 
  private:
   FILE* const out_;
-  const std::string what_;  // Printed before each line; may be empty.
+  const std::string what_;  // Text before the progress; may be empty.
   const bool terminal_;
   size_t width_ = 0;  // Width of the line on the terminal.
-  int lines_ = 0;     // Calls of Show() without a terminal.
+  int lines_ = 0;     // Number of calls of Show() while the output was no terminal.
 };
 
 }  // namespace baton

@@ -11,8 +11,8 @@
 namespace baton {
 namespace {
 
-// Returns the length in bytes of the series at the start of a line: "name" or
-// "name{label="value",...}". Returns 0 if there is none. A label value may hold braces, and any
+// Returns the length in bytes of the series name at the start of a line: "name" or
+// "name{label="value",...}". Returns 0 if the line has none. A label value may hold braces, and any
 // character after a backslash.
 size_t SeriesBytes(absl::string_view line) {
   const size_t name = std::min(line.find_first_of("{ \t"), line.size());

@@ -11,9 +11,9 @@
 
 namespace baton {
 
-// Turns a planned request into the message to send. Drawn prompts are ids of `ordinary_tokens`;
-// they depend on the seed, the salt and the index alone. The blocks of a trace depend on their id
-// instead of the index, so that equal ids become equal runs of tokens.
+// Turns a planned request into the message to send. Prompts that come from no file are random ids
+// of `ordinary_tokens`, and depend on the seed, the salt and the request's index alone. In a trace,
+// the tokens of a block depend on the block's id instead of the index: equal ids give equal tokens.
 class PromptMaker {
  public:
   // `spec`, `schedule` and `ordinary_tokens` must outlive this object. `ordinary_tokens` may be

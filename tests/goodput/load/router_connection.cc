@@ -20,16 +20,17 @@ constexpr auto kCallLimit = std::chrono::seconds(30);
 std::shared_ptr<grpc::Channel> Dial(const std::string& endpoint) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  // No retry policy is set, and none is taken from the name service. gRPC still does one kind of
-  // retry: a call that no server has begun, because its connection was just closing, moves to
-  // another connection.
+  // Sets no retry policy, and accepts none from the name service. gRPC still repeats a call in one
+  // case: if the connection closed before a server began the call, the call moves to another
+  // connection.
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // Each channel has its own connection.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
-  // Detects a router that vanished without closing its connections, so that its requests fail.
+  // Keepalive detects a router that vanished without closing its connections. The open requests
+  // then fail.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -60,12 +61,12 @@ absl::Status RouterConnection::Connect(const Options& options, StopFlag* stop) {
     channels_.back()->GetState(/*try_to_connect=*/true);
   }
   for (const auto& channel : channels_) {
-    // Waits in short turns, so that Ctrl-C has an effect.
+    // Waits for a short time in each iteration, so that Ctrl-C has an effect.
     while (!channel->WaitForConnected(std::min<SystemClock::time_point>(
         deadline, SystemClock::now() + std::chrono::milliseconds(50)))) {
       if (stop->stopped()) return absl::CancelledError("stopped before the router was reached");
       if (SystemClock::now() < deadline) continue;
-      // A call that fails at once tells why the router can't be reached.
+      // Makes a call that fails immediately, to learn why the router can't be reached.
       grpc::ClientContext context;
       context.set_deadline(SystemClock::now() + std::chrono::milliseconds(200));
       v1::ListModelsResponse response;

@@ -15,14 +15,14 @@
 
 namespace baton {
 
-// Connections of the load to one router, or to all routers that its name resolves to; each
-// connection then takes the routers in turn. A request that a router has begun is never sent again:
-// if it is lost, it counts as lost.
+// Connections of a load to one router, or to all routers that its name resolves to. In the second
+// case each connection uses the routers in turn. A request that a router has begun is never sent
+// again: if it is lost, it counts as lost.
 class RouterConnection {
  public:
   struct Options {
     std::string endpoint;  // HOST:PORT.
-    std::string model;     // Empty: the one model that is served.
+    std::string model;     // Model to ask for; empty: the only model that the router serves.
     int channels = 1;
     absl::Duration connect_timeout;  // Limit for the whole of Open().
   };
@@ -39,8 +39,8 @@ class RouterConnection {
   // when special tokens are left out. Makes a few calls per 4,096 ids and per special token.
   absl::StatusOr<std::vector<int32_t>> OrdinaryTokens();
 
-  // Returns the tokens of a prompt that is sent as this text. Returns the error of the call if it
-  // fails, and Cancelled once `stop` is set.
+  // Returns the tokens that the router makes of `text`. Returns the error of the call if it fails,
+  // and Cancelled once `stop` is set.
   absl::StatusOr<std::vector<int32_t>> Tokenize(const std::string& text, StopFlag* stop);
 
  private:

@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-constexpr double kMaxRateError = 0.1;  // A greater relative error of the rate gets a remark.
+constexpr double kMaxRateError = 0.1;  // Max relative error of a window's rate without a remark.
 constexpr double kMax = LengthDistribution::kLongest;
 
 absl::Status CheckWorkload(const WorkloadSpec& workload) {
@@ -50,10 +50,10 @@ uint32_t Scaled(uint32_t tokens, double scale) {
   return static_cast<uint32_t>(std::clamp(std::round(tokens * scale), 1.0, kMax));
 }
 
-// Draws the lengths of one request after the other, and cuts them to the context.
+// Draws the lengths of the requests in order, and cuts them to the model's context.
 class LengthSource {
  public:
-  // All arguments must outlive the result.
+  // All arguments must outlive the returned object.
   static absl::StatusOr<LengthSource> Of(const LoadSpec& spec, uint32_t context_tokens,
                                          const TextTokens& tokens_of, Schedule* schedule) {
     LengthSource source(spec, context_tokens, tokens_of, schedule);
@@ -76,8 +76,8 @@ class LengthSource {
     return source;
   }
 
-  // Sets the lengths. `request` must have its row and pass. A cut in the tail gets no remark,
-  // because the request may never be sent.
+  // Sets the lengths of `request`, which must have its row and pass. If a request of the tail is
+  // cut, there is no remark, because the request may never be sent.
   absl::Status Fill(bool in_tail, PlannedRequest* request) {
     const uint32_t prompt = prompt_.has_value() ? prompt_->Draw(&random_prompt_) : 0;
     const uint32_t output = output_.has_value() ? output_->Draw(&random_output_) : 0;
@@ -156,8 +156,8 @@ class LengthSource {
   uint32_t cut_prompts_ = 0, cut_outputs_ = 0;
 };
 
-// Adds a remark if the rate of this window is far from the rate asked for, so that a reader does
-// not confuse the two. Only traces and on-off arrivals differ that much by chance.
+// Adds a remark if the rate in the window is far from the rate asked for, so that a reader does not
+// confuse the two rates. Only traces and on-off arrivals differ that much by chance.
 void RemarkRate(const ArrivalSpec& asked, Schedule* schedule) {
   const bool may_differ = asked.kind == ArrivalKind::kTrace || asked.kind == ArrivalKind::kOnOff;
   if (!may_differ || asked.rate == 0) return;
@@ -213,7 +213,7 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
   while (true) {
     const double at_s = WholeMicroseconds(arrivals.Next());
     const auto index = static_cast<uint32_t>(schedule.requests.size());
-    // Requests with equal times are all in the window or all after it.
+    // Requests that share a time are all in the window or all after it.
     if (!capped && spec.max_requests > 0 && at_s >= schedule.window_begin_s &&
         index - schedule.first_measured >= spec.max_requests &&
         at_s > schedule.requests.back().at_s) {

@@ -73,7 +73,7 @@ Moments MomentsOf(const std::vector<double>& values) {
 }
 
 TEST(ArrivalsTest, GapsHaveTheMeanAndTheVariationThatWereAskedFor) {
-  // The standard error of the mean of 40,000 draws is 0.5 % times the variation.
+  // The standard error of the mean of 40,000 gaps is 0.5 % times their coefficient of variation.
   const Moments poisson = MomentsOf(Gaps({.rate = 50}, 40'000));
   EXPECT_NEAR(poisson.mean, 0.02, 0.02 * 0.02);
   EXPECT_NEAR(poisson.cv, 1, 0.03);
@@ -93,7 +93,8 @@ TEST(ArrivalsTest, OnOffKeepsTheRateAndFallsSilent) {
   const std::vector<double> gaps = Gaps(spec, 200'000);  // About 1,000 periods.
   EXPECT_NEAR(MomentsOf(gaps).mean, 0.02, 0.02 * 0.12);
   int silences = 0;
-  for (const double gap : gaps) silences += gap > 0.2;  // 40 times the mean gap while on.
+  // A silence is a gap of 40 times the mean gap of an on period.
+  for (const double gap : gaps) silences += gap > 0.2;
   EXPECT_THAT(silences, AllOf(Ge(700), Le(1200)));
 }
 
@@ -106,8 +107,8 @@ TEST(ArrivalsTest, OtherRatesOfOneSeedAreTheSameArrivalsStretched) {
 }
 
 TEST(ArrivalsTest, OnOffFallsSilentAtTheSameTimesWhateverTheRate) {
-  // Marks the seconds without arrivals. At these rates hardly any such second lies within an on
-  // period.
+  // Marks the seconds without arrivals. At the rates 10 and 100, hardly any of them lies within an
+  // on period.
   const auto silent = [](double rate) {
     Arrivals arrivals({.kind = ArrivalKind::kOnOff, .rate = rate, .on_s = 8, .off_s = 8}, nullptr,
                       7, {});
@@ -119,7 +120,8 @@ TEST(ArrivalsTest, OnOffFallsSilentAtTheSameTimesWhateverTheRate) {
   const std::vector<bool> slow = silent(10), fast = silent(100);
   int same = 0;
   for (size_t i = 0; i < slow.size(); ++i) same += slow[i] == fast[i];
-  EXPECT_GE(same, 390);  // The rest are seconds that are only partly within a period.
+  // At the ends of the periods, a second may have an arrival at only one of the two rates.
+  EXPECT_GE(same, 390);
 }
 
 TEST(ArrivalsTest, ATraceIsReplayedAndStretched) {
@@ -133,7 +135,8 @@ TEST(ArrivalsTest, ATraceIsReplayedAndStretched) {
               ElementsAre(0, 3, 1, 1, 0, 0, 3));
   EXPECT_THAT(Gaps({.kind = ArrivalKind::kTrace, .rate = 2}, 5, &trace, 0, {.window_s = 2.5}),
               ElementsAre(0, 0.5, 0, 0, 1.5));
-  // Spread: requests stay in order, each between its own time and the next, and no two at once.
+  // With `spread`, requests stay in order, each between its own time and the next time in the
+  // trace, and no two arrive at the same time.
   const std::vector<double> spread =
       Gaps({.kind = ArrivalKind::kTrace, .rate = 0, .spread = true}, 5, &trace);
   for (size_t i = 1; i < spread.size(); ++i) EXPECT_GT(spread[i], 0);
@@ -198,7 +201,7 @@ TEST(ScheduleTest, TheSameSeedIsTheSameScheduleToTheBit) {
   const Schedule two = MakeSchedule(spec, kContext).value();
   ASSERT_EQ(one.requests.size(), two.requests.size());
   for (size_t i = 0; i < one.requests.size(); ++i) EXPECT_TRUE(one.requests[i] == two.requests[i]);
-  // These values must never change: a change here changes every recorded load.
+  // The expected values must never change: if they do, every recorded load changes.
   EXPECT_EQ(one.requests.size(), 673u);
   EXPECT_EQ(one.requests[0].at_s, 0.160786);
   EXPECT_EQ(one.requests[0].prompt_tokens, 111u);
@@ -227,7 +230,7 @@ TEST(ScheduleTest, WarmUpIsCutAndATailFollows) {
   EXPECT_GE(requests[schedule.first_measured].at_s, 5);
   EXPECT_LT(requests[schedule.end_measured - 1].at_s, 25);
   EXPECT_GE(requests[schedule.end_measured].at_s, 25);
-  // The tail is as long as the last measured request may take.
+  // The tail is long enough for the slowest measured request.
   EXPECT_GT(requests.back().at_s, 34);
   spec.tail = false;
   EXPECT_EQ(MakeSchedule(spec, kContext)->requests.size(), schedule.end_measured);
@@ -244,7 +247,7 @@ TEST(ScheduleTest, LengthsAreCutToTheContext) {
   const Schedule schedule = MakeSchedule(spec, 256).value();
   EXPECT_EQ(schedule.requests[0].output_tokens, 128u);
   EXPECT_EQ(schedule.requests[0].prompt_tokens, 128u);
-  // Counts all requests but the tail, which may never be sent.
+  // Compares all requests except the tail, which may never be sent.
   const std::string sent = absl::StrCat(schedule.end_measured);
   EXPECT_THAT(schedule.remarks,
               ElementsAre(sent + " prompts and " + sent +
@@ -265,7 +268,8 @@ TEST(ScheduleTest, TracesGiveTimesAndLengths) {
   EXPECT_EQ(schedule.requests[2].output_tokens, 55u);
   spec.workload.prompt_scale = 0.5;
   spec.workload.output_scale = 2;
-  spec.workload.arrivals.rate = 1000;  // So many requests that the trace begins again.
+  // The load has more requests than the trace has rows, so the trace begins again.
+  spec.workload.arrivals.rate = 1000;
   schedule = MakeSchedule(spec, 65536).value();
   EXPECT_EQ(schedule.requests[0].prompt_tokens, 187u);
   EXPECT_EQ(schedule.requests[0].output_tokens, 88u);
@@ -295,7 +299,7 @@ TEST(ScheduleTest, AFreshSeedBeginsATraceOrAPromptFileElsewhere) {
       EXPECT_EQ(requests[0].at_s == 0, spec.workload.prompts.empty());
       first_rows.insert(requests[0].row);
       for (size_t i = 1; i < requests.size(); ++i) {
-        // The first row follows the last one.
+        // After the last row of the trace comes the first.
         EXPECT_EQ(requests[i].row, (requests[i - 1].row + 1) % 60);
         EXPECT_EQ(requests[i].pass, i / 60);
       }
@@ -310,7 +314,7 @@ TEST(ScheduleTest, AFreshSeedBeginsATraceOrAPromptFileElsewhere) {
 std::string UnevenTrace() {
   std::string rows;
   for (int i = 0; i < 8000; ++i) {
-    const int second = i / 20 * 2;  // 20 requests at once, every other second.
+    const int second = i / 20 * 2;  // 20 requests have the same time, every other second.
     absl::StrAppend(&rows, "{\"timestamp\": ", 1000 * (second < 400 ? second : second + 1200),
                     ", \"input_length\": 9, \"output_length\": 5}\n");
   }
@@ -365,8 +369,8 @@ TEST(ScheduleTest, AWindowOfSoManyRequestsLastsUntilALaterOne) {
   EXPECT_THAT(window(4), Pair(4, 3));
   EXPECT_THAT(window(5), Pair(7, 6));
   EXPECT_THAT(window(8), Pair(8, 8));
-  // At a given rate the first row does not matter: the window has as many requests as asked for,
-  // and lasts as long as they take at this rate.
+  // At a given rate the first row does not matter. The window has the number of requests asked for,
+  // and lasts as long as this number takes at this rate.
   spec.warmup = absl::Seconds(30);
   spec.workload.arrivals.rate = 4;
   for (spec.seed = 1; spec.seed < 20; ++spec.seed) {
@@ -441,7 +445,7 @@ TEST(PromptMakerTest, EqualBlockIdsBecomeEqualTokenRuns) {
   };
   const std::vector<int32_t> first = prompt(0), second = prompt(1), again = prompt(8);
   EXPECT_EQ(first.size(), schedule.requests[0].prompt_tokens);
-  // Rows 0 and 1 have block 0 in common, and differ after it.
+  // Rows 0 and 1 share block 0, and differ after that block.
   EXPECT_TRUE(std::equal(first.begin(), first.begin() + 64, second.begin()));
   EXPECT_FALSE(std::equal(first.begin() + 64, first.begin() + 128, second.begin() + 64));
   // The second pass through the trace shares no tokens with the first.

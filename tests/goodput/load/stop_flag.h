@@ -25,19 +25,20 @@ class StopFlag {
     MutexLock lock(&mutex_);
     return stopped_;
   }
-  // Makes waiting threads check their `done` again.
+  // Makes waiting threads call their `done` again.
   void Notify() {
     MutexLock lock(&mutex_);
     changed_.SignalAll();
   }
-  // Returns at `when`, or earlier once the flag is set or `done()` is true. `done` must not block.
+  // Returns when the time `when` has come, the flag is set or `done()` is true. `done` must not
+  // block.
   void WaitUntil(
       Time when, absl::FunctionRef<bool()> done = [] { return false; }) {
     MutexLock lock(&mutex_);
     while (!stopped_ && !done()) {
       const auto left = when - std::chrono::steady_clock::now();
       if (left <= left.zero()) return;
-      // Bounded, because an infinite time would overflow the clock.
+      // The wait is at most one hour, because an infinite time would overflow the clock.
       changed_.WaitFor(&mutex_, std::min(absl::FromChrono(left), absl::Hours(1)));
     }
   }

@@ -19,8 +19,10 @@ namespace baton {
 namespace {
 
 constexpr uint32_t kProbes = 5;
-constexpr uint32_t kAmong = 1000;  // Number of requests whose median lengths are taken.
-// Output tokens of a probe: enough to measure a pace, yet soon over.
+// Number of requests of the workload over which the median lengths are computed.
+constexpr uint32_t kAmong = 1000;
+// Limits on the output tokens of a probe: enough tokens to measure a pace, but few enough to end
+// soon.
 constexpr uint32_t kMinOutput = 8, kMaxOutput = 64;
 
 uint32_t Median(std::vector<uint32_t> values) {
@@ -29,8 +31,8 @@ uint32_t Median(std::vector<uint32_t> values) {
   return values[values.size() / 2];
 }
 
-// Replaces the load's requests by probes of the median lengths. Returns the median length of the
-// answers.
+// Replaces the requests of the schedule by probes that have the median lengths. Returns the median
+// length of the answers.
 uint32_t MakeProbes(uint32_t context_tokens, Schedule* schedule) {
   std::vector<uint32_t> prompts, outputs;
   for (uint32_t i = schedule->first_measured; i < schedule->end_measured; ++i) {
@@ -38,8 +40,8 @@ uint32_t MakeProbes(uint32_t context_tokens, Schedule* schedule) {
     outputs.push_back(schedule->requests[i].output_tokens);
   }
   const uint32_t prompt = Median(std::move(prompts)), answer = Median(std::move(outputs));
-  // The length of a text can't be changed. So this takes the texts nearest to the median, each once
-  // if there are enough.
+  // The length of a text can't be changed. So the probes use the texts whose lengths are nearest to
+  // the median, each text once if there are enough.
   std::map<uint32_t, PlannedRequest> by_row;
   for (uint32_t i = schedule->first_measured; i < schedule->end_measured; ++i)
     by_row.emplace(schedule->prompts.empty() ? 0 : schedule->requests[i].row,
@@ -58,7 +60,8 @@ uint32_t MakeProbes(uint32_t context_tokens, Schedule* schedule) {
     const uint32_t room = context_tokens - std::min(context_tokens - 1, probe.prompt_tokens);
     probe.output_tokens = std::min(std::clamp(answer, kMinOutput, kMaxOutput), room);
   }
-  schedule->trace.rows.clear();  // Without shared blocks, no part of a probe can be in a cache.
+  // Removes the trace's shared blocks, so that no part of a probe can be in a cache.
+  schedule->trace.rows.clear();
   return answer;
 }
 
@@ -74,9 +77,9 @@ absl::StatusOr<UnloadedLatency> MeasureUnloaded(const LoadSpec& spec, StopFlag* 
                                                        stop));
   const uint32_t context_tokens = router->server().context_tokens;
   LoadSpec own = spec;
-  own.prompt_salt = RandomU64() | 1;  // Gives prompts that no other load sends.
-  // Takes the lengths of this many requests whatever their arrivals, because a window may hold few
-  // requests or none.
+  own.prompt_salt = RandomU64() | 1;  // The random salt gives prompts that no other load sends.
+  // Plans 1,000 evenly spaced requests instead of the load's own arrivals, because a window may
+  // hold few requests or none.
   own.workload.arrivals = {.kind = ArrivalKind::kUniform, .rate = kAmong};
   own.warmup = absl::ZeroDuration();
   own.duration = absl::Seconds(1);

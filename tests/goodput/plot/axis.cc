@@ -74,8 +74,8 @@ std::vector<Tick> Ticks(const Axis& axis, int max) {
   if (!axis.log) {
     const double step = StepAtLeast((axis.high - axis.low) / max);
     const double slack = step * 1e-6, first = std::ceil((axis.low - slack) / step);
-    // Counts the ticks: next to a huge number, adding the step may change nothing, and the loop
-    // would not end.
+    // The loop counts the ticks: next to a huge number, adding the step may change nothing, and a
+    // loop that compares values only would not end.
     for (int i = 0; i <= max && (first + i) * step <= axis.high + slack; ++i)
       add((first + i) * step);
     return ticks;
@@ -111,7 +111,7 @@ Axis AxisFor(std::string label, Unit unit, bool log, const std::vector<double>& 
     if (!std::isfinite(low)) low = high = 1;
     axis.low = low / 1.15;
     axis.high = high * 1.15;
-    if (axis.high / axis.low < 4) {  // So narrow a range would have no tick.
+    if (axis.high / axis.low < 4) {  // A narrower range might contain no tick.
       const double middle = std::sqrt(axis.low * axis.high);
       axis.low = middle / 2;
       axis.high = middle * 2;

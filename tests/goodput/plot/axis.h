@@ -17,12 +17,12 @@ std::string FormattedValue(double value, Unit unit, int digits = 3);
 struct Axis {
   std::string label;
   Unit unit = Unit::kNumber;
-  bool log = false;  // Logarithmic; `low` must then be above 0.
+  bool log = false;  // Logarithmic scale; `low` must then be above 0.
   double low = 0;
   double high = 1;
 
-  // Returns the position of `value` on the axis: 0 at `low`, 1 at `high`. Values outside are moved
-  // to the nearer end.
+  // Returns the position of `value` on the axis: 0 at `low`, 1 at `high`. Values outside of this
+  // range are moved to the nearer end.
   double Position(double value) const;
 };
 
@@ -31,8 +31,8 @@ struct Tick {
   std::string label;
 };
 
-// Returns about `most` ticks at most, within the range. They are at 1, 2 or 5 times a power of ten;
-// on a logarithmic axis of many decades, only at powers of ten.
+// Returns not many more than `max` ticks, all within the range. They are at 1, 2 or 5 times a power
+// of ten; on a logarithmic axis of many decades, only at powers of ten.
 std::vector<Tick> Ticks(const Axis& axis, int max);
 
 // Returns an axis that shows all of `values` with a margin. A linear axis begins at 0, a

@@ -25,8 +25,8 @@ struct LegendEntry {
 
 // Positions of the legend's entries, row after row, and the number of rows.
 struct LegendLayout {
-  std::vector<std::pair<double, int>> places;  // (x, row)
-  std::vector<std::string> names;              // Names, cut to the width of a row.
+  std::vector<std::pair<double, int>> places;  // Pairs of x in pixels and row.
+  std::vector<std::string> names;              // Names of the entries, cut to the width of a row.
   int rows = 0;
 };
 
@@ -118,8 +118,9 @@ void DrawHorizontalAxis(SvgCanvas* canvas, const PlotArea& area, const Axis& axi
 }
 constexpr double kBelow = 44;  // Height below a plot for its horizontal axis.
 
-// Draws vertical target lines with their labels above the frame. Each label is in a row where it
-// touches no other. Returns the number of rows. Draws nothing if `canvas` is null.
+// Draws vertical target lines with their labels above the frame. Puts each label in a row of text
+// in which it touches no other label. Returns the number of rows. If `canvas` is null, only counts
+// the rows.
 int PlaceVerticalTargets(SvgCanvas* canvas, const PlotArea& area, const Axis& axis,
                          const std::vector<TargetLine>& targets) {
   std::vector<std::vector<std::pair<double, double>>> rows;
@@ -182,7 +183,9 @@ void DrawBand(SvgCanvas* canvas, const LineChart& chart, const ChartSeries& seri
               const PlotArea& area) {
   const std::vector<Points> lows = Runs(chart, series, area, &ChartPoint::low);
   const std::vector<Points> highs = Runs(chart, series, area, &ChartPoint::high);
-  if (lows.size() != highs.size()) return;  // Half a band would be misleading.
+  // Draws no band if its lower and upper edges have different gaps: half a band would be
+  // misleading.
+  if (lows.size() != highs.size()) return;
   for (size_t i = 0; i < lows.size(); ++i) {
     Points outline = highs[i];
     outline.insert(outline.end(), lows[i].rbegin(), lows[i].rend());
@@ -210,7 +213,7 @@ SvgCanvas Draw(const LineChart& chart) {
   const int target_rows = PlaceVerticalTargets(nullptr, area, chart.x, chart.x_targets);
   const double label_top = kTitleBottom + LegendRows(legend) * kRow;
   area.top = label_top + (chart.y.label.empty() ? 0 : 16) + target_rows * 15.0 + 8;
-  // Rows above the frame make the picture taller. They do not make the frame lower.
+  // Rows of text above the frame make the picture taller; the height of the frame stays the same.
   const double height = chart.height + (area.top - kTitleBottom - 24);
   area.bottom = height - kBelow;
 

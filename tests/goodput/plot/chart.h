@@ -12,7 +12,7 @@ namespace baton {
 // shows it at three quarters of its size. Legends and labels have their own rows above the data,
 // never on the data. Series differ in colour, and also in marker or dashes.
 
-// A limit for comparison: a dashed line across the plot, labelled outside of it.
+// A limit for comparison: a dashed line across the plot, with its label outside of the frame.
 struct TargetLine {
   double value = 0;
   std::string label;
@@ -27,14 +27,14 @@ struct ChartPoint {
 struct ChartSeries {
   std::string name;  // Name in the legend; without a name the series has no entry.
   int color = 0;
-  int dash = 0;  // 0 is solid, 1 dashed, 2 dotted.
+  int dash = 0;  // Style of the line: 0 is solid, 1 dashed, 2 dotted.
   bool markers = false;
   bool band = false;
   bool steps = false;              // True if y stays constant until the next x.
   std::vector<ChartPoint> points;  // In order of x. Points that are not finite leave a gap.
 };
 
-// Lines over a numeric x: attainment against rate, CDFs (log x, steps), timelines.
+// Lines over a numeric x, such as attainment against rate, a cumulative distribution or a timeline.
 struct LineChart {
   std::string title;
   Axis x, y;
@@ -48,12 +48,13 @@ struct Bar {
   std::string label;
   int color = 0;
   double value = 0;
-  // Ends of the whiskers, open at infinity. No whiskers unless low is below high.
+  // Ends of the whiskers of a bar; an end may be infinite. No whiskers are drawn unless low is
+  // below high.
   double low = 0, high = 0;
-  std::string text;  // Shown beside the bar.
+  std::string text;  // Text beside the bar.
 };
 struct BarGroup {
-  std::string label;  // A line above the group's bars; may be empty.
+  std::string label;  // Line of text above the group's bars; may be empty.
   std::vector<Bar> bars;
 };
 // Groups of horizontal bars that begin at 0.
@@ -67,15 +68,15 @@ SvgCanvas Draw(const BarChart& chart);
 
 struct StackedBar {
   std::string label;
-  std::string note;           // A second line under the label, in a soft colour.
-  std::vector<double> parts;  // One value for each of StackedBars::parts, not negative.
+  std::string note;  // Line of text under the label, in a soft colour.
+  // Lengths of the bar's parts, not negative; one for each name in StackedBars::parts.
+  std::vector<double> parts;
 };
-// Horizontal bars that begin at 0 and consist of parts: time by phase, or the course of one
-// request.
+// Horizontal bars that begin at 0 and consist of parts, such as the phases of a request.
 struct StackedBars {
   std::string title;
   Axis x;  // Begins at 0.
-  // Names of the parts. The legend shows only parts that are visible.
+  // Names of the parts. The legend shows only the parts that some bar has.
   std::vector<std::string> parts;
   std::vector<int> colors;  // One colour for each part.
   std::vector<StackedBar> bars;

@@ -16,8 +16,8 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// Compares `drawn` with testdata/NAME. With BATON_WRITE_GOLDENS=1 in the environment, writes that
-// file first.
+// Compares `drawn` with the file testdata/NAME. With BATON_WRITE_GOLDENS=1 in the environment,
+// writes the file before it compares.
 void ExpectGolden(const std::string& name, const std::string& drawn) {
   const std::string path = absl::StrCat(BATON_SOURCE_DIR "/tests/goodput/plot/testdata/", name);
   if (std::getenv("BATON_WRITE_GOLDENS") != nullptr) std::ofstream(path) << drawn;
@@ -83,7 +83,7 @@ TEST(ChartTest, StackedBarsWithATarget) {
   chart.bars = {{"P50", "request 17", {0.1, 0.2, 0, 0.9}}, {"P99", "", {0.8, 0.2, 0, 1}}};
   const std::string svg = Draw(chart).Standalone();
   ExpectGolden("stacked.svg", svg);
-  EXPECT_THAT(svg, Not(HasSubstr("hand-over")));  // No bar has this part.
+  EXPECT_THAT(svg, Not(HasSubstr("hand-over")));  // No bar has the part "hand-over".
 }
 
 TEST(ChartTest, NothingToShowIsStillAPicture) {
@@ -101,7 +101,7 @@ TEST(ChartTest, WhatIsNotFiniteLeavesAGap) {
   EXPECT_THAT(svg, Not(HasSubstr("inf")));
   size_t paths = 0;
   for (size_t at = svg.find("<path"); at != svg.npos; at = svg.find("<path", at + 1)) ++paths;
-  EXPECT_EQ(paths, 1u);  // A single point is not a line.
+  EXPECT_EQ(paths, 1u);  // The series with a single point has no line.
 }
 
 TEST(ChartTest, NamesAreEscaped) {

@@ -27,7 +27,7 @@ std::string FittedText(absl::string_view text, double font_px, double width);
 // and Ito (2008), which colour-blind readers can distinguish. They are darkened or lightened for
 // contrast with the surface.
 std::string PlotStyle();
-// Number of series colours. Colour indices are taken modulo this.
+// Number of colours for series. A greater colour index begins again at the first colour.
 inline constexpr int kColors = 8;
 
 enum class Anchor { kStart, kMiddle, kEnd };

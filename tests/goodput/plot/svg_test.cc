@@ -24,7 +24,7 @@ TEST(SvgTest, WhatXmlCanNotHoldIsReplaced) {
   EXPECT_EQ(XmlEscaped(absl::string_view("a\0b\x1b[1m\n", 8)),
             absl::StrCat("a", r, "b", r, "[1m\n"));
   EXPECT_EQ(XmlEscaped("\xff<"), r + "&lt;");
-  EXPECT_EQ(XmlEscaped("\xc3"), r);                  // A character that is cut short.
+  EXPECT_EQ(XmlEscaped("\xc3"), r);  // The first byte of a two-byte character without the second.
   EXPECT_EQ(XmlEscaped("\xc0\xbc"), r + r);          // An overlong encoding of '<'.
   EXPECT_EQ(XmlEscaped("\xed\xa0\x80"), r + r + r);  // Half of a surrogate pair.
   EXPECT_EQ(XmlEscaped("\xef\xbf\xbf"), r + r + r);  // U+FFFF.

@@ -20,8 +20,8 @@ namespace {
 
 constexpr char kServer[] = "server";  // Name of the mode of runs that asked for no mode.
 
-// Returns true for flags that define the requests of a load, and false for those that define the
-// measurement.
+// Returns true for flags that define the requests of a load, and false for flags that only define
+// the measurement.
 bool IsOfTheWorkload(const std::string& flag) {
   static const auto* of_it = new std::set<std::string>{
       "arrivals",      "cv",           "forced_length", "off",     "on",     "output_scale",
@@ -30,7 +30,8 @@ bool IsOfTheWorkload(const std::string& flag) {
   return of_it->count(absl::StrReplaceAll(flag, {{"-", "_"}})) > 0;
 }
 
-// True if `value` is the default of `flag`, so that giving it changes nothing.
+// Returns true if `value` is the default of `flag`, so that a run with it equals a run without the
+// flag.
 bool IsDefault(const std::string& flag, const std::string& value,
                const std::map<std::string, std::string>& spec) {
   static const auto* defaults = new std::map<std::string, std::string>{
@@ -45,10 +46,11 @@ bool IsDefault(const std::string& flag, const std::string& value,
 }
 
 // Describes the workload by its flags. If `paths` is true, paths stay complete, so that files with
-// the same name in two folders are two workloads.
+// the same name in two folders give two workloads.
 std::string WorkloadText(const std::map<std::string, std::string>& spec, bool paths = false) {
   std::vector<std::string> parts;
-  for (auto entry = spec.rbegin(); entry != spec.rend(); ++entry) {  // Puts prompts before answers.
+  // Iterates backwards, so that prompts come before outputs.
+  for (auto entry = spec.rbegin(); entry != spec.rend(); ++entry) {
     const auto& [flag, value] = *entry;
     if (!IsOfTheWorkload(flag) || value.empty()) continue;
     if (IsDefault(absl::StrReplaceAll(flag, {{"-", "_"}}), value, spec)) continue;
@@ -70,7 +72,7 @@ std::string TargetsText(const SloTargets& targets) {
   return parts.empty() ? "no targets" : absl::StrJoin(parts, ", ");
 }
 
-// Returns a key that all loads of one cell have in common.
+// Returns a key that is equal for all loads of one cell.
 std::string KeyOf(const RunResult& run, double goal) {
   return absl::StrJoin({run.server.model, run.server.fingerprint, run.targets.name,
                         TargetsText(run.targets), WorkloadText(run.spec, true), absl::StrCat(goal)},
@@ -149,8 +151,8 @@ bool IsForComparison(const MeasuredLoad& load) {
   return load.purpose == PurposeName(ProbePlan::Purpose::kSameRate);
 }
 
-// Runs that asked for no mode form one mode. If they went to different routers, each router becomes
-// a mode.
+// Runs that asked for no mode form one mode. If they used different routers, each router becomes a
+// mode of its own.
 void TellServersApart(Cell* cell) {
   std::vector<CellMode> modes;
   for (CellMode& mode : cell->modes) {
@@ -205,7 +207,7 @@ void Finish(Cell* cell) {
 
 MeasuredLoad::MeasuredLoad(RunResult result)
     : run(std::move(result)), verdict(ComputeVerdict(run)) {
-  // No rate was asked for: the trace has its own.
+  // Without --rate a trace is replayed at its own rate, so the offered rate is used.
   if (!(run.rate > 0)) run.rate = verdict.offered_rate;
   for (const RequestRecord& record : run.records) {
     if (!record.measured) continue;

@@ -18,7 +18,7 @@ struct MeasuredLoad {
   explicit MeasuredLoad(RunResult result);
 
   RunResult run;
-  std::string purpose;  // Purpose within its search; empty for a run outside a search.
+  std::string purpose;  // Purpose of the load in its search; empty for a run outside a search.
   Verdict verdict;
   // One value for each measured request, in order of arrival: 1 if the request was good, met its
   // TTFT target, or met its TPOT target.
@@ -29,48 +29,52 @@ struct MeasuredLoad {
 // One mode in a cell.
 struct CellMode {
   std::string name;
-  std::vector<MeasuredLoad> loads;  // Sorted by rate, then in the order in which they ran.
+  // Sorted by rate; loads of one rate are in the order in which they ran.
+  std::vector<MeasuredLoad> loads;
   bool searched = false, finished = false;
-  std::optional<ConfirmedRates> confirmed;  // Set if a search confirmed the capacity below.
+  std::optional<ConfirmedRates> confirmed;  // Set if a search confirmed `capacity`.
   std::vector<std::string> notes;
   Capacity capacity;
 };
 
-// Measurements under equal terms: one workload, one model, one pair of targets and one goal. A
+// Measurements that can be compared: they have the same workload, model, targets and goal. A
 // comparison is between the modes of a cell.
 struct Cell {
   std::string title;     // Short name: targets and workload.
-  std::string workload;  // Description by the workload's flags.
+  std::string workload;  // The workload, described by its flags.
   std::string model;
   SloTargets targets;
   double goal = 0.9;
   std::vector<CellMode> modes;
   std::vector<std::vector<Ratio>> ratios;  // Ratios of capacities, [mode][base].
   std::vector<std::string> remarks;
-  std::map<std::string, std::string> spec;  // Flags of its first load.
+  std::map<std::string, std::string> spec;  // Flags of the cell's first load.
   bool partial = false;
 
-  // Returns the index of the mode with the highest capacity. Capacities known only as an upper
-  // bound come last. Returns -1 if no capacity is known.
+  // Returns the index of the mode with the highest capacity. A capacity that is only an upper bound
+  // is ranked last. Returns -1 if no capacity is known.
   int Best() const;
-  // Returns true if no other mode's capacity can be higher, given the bounds.
+  // Returns true if the mode Best() is certainly the best: no other mode's capacity can be higher,
+  // given the bounds.
   bool BestIsShown() const;
-  // Returns the rate at which modes are compared: that of the loads that a search ran for the
-  // comparison, else the highest capacity, else the highest measured rate.
+  // Returns the rate at which modes are compared. This is the rate of the loads that a search ran
+  // for the comparison. Without such loads it is the highest capacity, and without a capacity the
+  // highest measured rate.
   double ReferenceRate() const;
 };
 // Returns the load of `mode` whose rate is nearest to `rate` (in proportion). Among loads of one
-// rate, complete ones come before partial ones, then loads run to compare modes, then longer ones.
-// Null if there is no load.
+// rate, complete loads come before partial loads, then loads run to compare modes, then longer
+// loads. Returns null if `mode` has no load.
 const MeasuredLoad* LoadNear(const CellMode& mode, double rate);
 
-// An input file of a report.
+// The content of one input file of a report.
 struct InputFile {
   std::string path;
-  std::vector<RunResult> runs;  // Either `runs` or `searches` has one entry.
+  // One of the vectors `runs` and `searches` has one entry; the other is empty.
+  std::vector<RunResult> runs;
   std::vector<SearchResult> searches;
 };
-// Reads a run or a search. The error names the file and the place in it.
+// Reads a run or a search. The error names the file and the position in it.
 absl::StatusOr<InputFile> ReadInputFile(const std::string& path);
 
 // Returns InvalidArgument, with the file's name, if a search looked for another attainment than

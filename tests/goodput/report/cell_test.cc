@@ -78,7 +78,7 @@ TEST(CellTest, WorkloadsAreToldApartByWhatTheyAre) {
   EXPECT_EQ(cells_of({{"trace", "/other/place/conv.csv"}}), 2u);
   std::vector<InputFile> files(1);
   files[0].runs = {SimulatedRun({.window_s = 5}), SimulatedRun({.seed = 2, .window_s = 5})};
-  // The other run names poisson explicitly, which is the default.
+  // The first run has no flag `arrivals`, and the second names the default, poisson.
   files[0].runs[0].spec.erase("arrivals");
   EXPECT_THAT(CellsOf(files, 0.9), SizeIs(1));
 }
@@ -180,7 +180,7 @@ TEST(CellTest, ABoundIsNeitherBetterNorWorseNorBestThanItShows) {
   };
   const RunResult met_at_9 = Load("auto", 9, 1000, 1000),
                   missed_at_9_5 = Load("auto", 9.5, 500, 1000);
-  // The other mode's search stopped after it had met 4 and 8: its capacity may be 20.
+  // The search of colocated stopped after it had met the rates 4 and 8, so its capacity may be 20.
   const Cell stopped = cell_of({met_at_9, missed_at_9_5, Load("colocated", 4, 1000, 1000),
                                 Load("colocated", 8, 1000, 1000)});
   EXPECT_EQ(stopped.Best(), 0);
@@ -189,14 +189,14 @@ TEST(CellTest, ABoundIsNeitherBetterNorWorseNorBestThanItShows) {
               AllOf(StartsWith("auto sustains 9."), HasSubstr(", at most 1."),
                     testing::EndsWith(" times colocated: no difference shown.")));
   EXPECT_EQ(VerdictSentences(stopped)[1], "colocated at least 8.");
-  // The other mode missed at its only rate, 4. Its capacity may be 3.9 or 0.
+  // Colocated missed at its only rate, 4, so its capacity may be 3.9 or 0.
   const Cell missed = cell_of(
       {Load("auto", 2, 1000, 1000), Load("auto", 2.5, 500, 1000), Load("colocated", 4, 600, 1000)});
   EXPECT_EQ(missed.modes[1].capacity.rate, 4);
   EXPECT_EQ(missed.Best(), 0);
   EXPECT_FALSE(missed.BestIsShown());
   EXPECT_THAT(VerdictSentences(missed)[0], testing::EndsWith("colocated: no difference shown."));
-  // Bounds that leave no doubt about the best mode.
+  // The bounds leave no doubt about the best mode: at least 9 for auto, below 4 for colocated.
   const Cell shown = cell_of({met_at_9, Load("colocated", 4, 600, 1000)});
   EXPECT_TRUE(shown.BestIsShown());
   EXPECT_EQ(VerdictSentences(shown)[0],

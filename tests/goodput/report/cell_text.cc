@@ -37,7 +37,8 @@ std::string RatioSentence(const Ratio& ratio, const std::string& base) {
   return absl::StrCat(RatioText(ratio), " times ", base, ": ", RatioVerdict(ratio));
 }
 
-// Says if auto is at least as good as the better of the two pure modes.
+// Returns a sentence that says if auto is at least as good as the better of the modes disaggregated
+// and colocated.
 std::string AutoSentence(const Cell& cell) {
   int automatic = -1, pure = -1;
   for (size_t i = 0; i < cell.modes.size(); ++i) {
@@ -131,7 +132,7 @@ std::vector<std::string> VerdictSentences(const Cell& cell) {
   const CellMode& winner = cell.modes[best];
   std::string first = absl::StrCat(winner.name, " sustains ", CapacityText(winner.capacity),
                                    " requests/s at ", Percent(cell.goal), " attainment");
-  // Names the second-best mode, and then all others.
+  // First names the second-best mode, then all others.
   int second = -1;
   for (size_t i = 0; i < cell.modes.size(); ++i) {
     if (static_cast<int>(i) == best || cell.modes[i].capacity.where == Capacity::Where::kUnknown)

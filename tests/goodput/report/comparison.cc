@@ -20,7 +20,7 @@ using Value = std::function<double(const RequestRecord&, const SloTargets& of_it
 using Statistic = std::function<double(std::vector<double>*)>;
 constexpr int kResamples = 400;
 
-// Returns the values of the measured requests, in order of arrival.
+// Returns `value` of each measured request of the load, in order of arrival.
 std::vector<double> ValuesOf(const MeasuredLoad& load, const Value& value) {
   std::vector<double> values;
   for (const RequestRecord& record : load.run.records) {
@@ -40,8 +40,9 @@ std::vector<double> Resampled(const std::vector<double>& values, size_t block, u
   return drawn;
 }
 
-// Returns how many successive values are correlated. Each value counts as above or below the
-// median. If the median is the least value, it counts as below.
+// Returns the block length for a bootstrap of `values`: how many successive values are correlated.
+// Each value counts as above or below the median. A value equal to the median counts as above,
+// unless the median is the smallest value.
 size_t BlockOf(const std::vector<double>& values) {
   const double median = Percentile(values, 0.5);
   std::vector<uint8_t> above;
@@ -51,8 +52,8 @@ size_t BlockOf(const std::vector<double>& values) {
   return BlockSample(above).block();
 }
 
-// Returns the ratio of a statistic of two loads. If both have the same arrivals, the same blocks
-// are drawn for both.
+// Returns the ratio of a statistic of the loads `a` and `b`. If both loads have the same arrivals,
+// the bootstrap draws the same blocks for both.
 ComparedFigure FigureOf(std::string name, Unit unit, bool more_is_better, const MeasuredLoad& a,
                         const MeasuredLoad& b, const Value& value, const Statistic& statistic,
                         double scale_a = 1, double scale_b = 1) {
@@ -81,7 +82,8 @@ double Mean(std::vector<double>* values) {
   return sum / static_cast<double>(values->size());
 }
 
-// Quantile over completed requests. The others have an infinite value, and are left out.
+// Returns the quantile over completed requests. All other requests have an infinite value, and are
+// left out.
 Statistic QuantileOfCompleted(double share) {
   return [share](std::vector<double>* values) {
     values->erase(std::remove_if(values->begin(), values->end(),
@@ -91,8 +93,8 @@ Statistic QuantileOfCompleted(double share) {
   };
 }
 
-// Returns the rate that was asked for. The number of requests that a window happened to hold is
-// random, and not a merit of the server.
+// Returns the rate asked for, not the offered rate. The number of requests that a window happened
+// to hold is random, and not a merit of the server.
 double RateOf(const MeasuredLoad& load) {
   return load.run.rate > 0 ? load.run.rate : load.verdict.offered_rate;
 }
@@ -140,7 +142,7 @@ std::vector<Probe> ProbesOf(const CellMode& mode) {
   return probes;
 }
 
-// Returns, for example, "at least 8" for a bound, and an empty text for a capacity that is known.
+// Returns, for example, "at least 8" if the capacity is only a bound. Else returns an empty text.
 std::string BoundText(const Capacity& capacity) {
   return capacity.where == Capacity::Where::kWithin ? "" : CapacityText(capacity);
 }
@@ -164,7 +166,8 @@ ComparedMode CompareModes(const Cell& cell_a, const CellMode& a, const CellMode&
   const bool judges = capacity && !capacity->ratio.IsUnknown();
   if (judges) compared.figures.push_back(*capacity);
   const MeasuredLoad* load_a = LoadNear(a, cell_a.ReferenceRate());
-  if (capacity && !judges) {  // Goodput decides, at the highest rate that both have.
+  // The capacities do not decide, so goodput does, at the highest rate that both have.
+  if (capacity && !judges) {
     const MeasuredLoad* common = nullptr;
     for (const MeasuredLoad& load : a.loads) {
       if (LoadNear(b, load.run.rate)->run.rate == load.run.rate)
@@ -188,7 +191,7 @@ ComparedMode CompareModes(const Cell& cell_a, const CellMode& a, const CellMode&
   return compared;
 }
 
-// Adds "WHAT: a / b" if the two differ.
+// Adds "WHAT: a / b" to `differences` if `a` and `b` differ.
 void Differ(const char* what, const std::string& a, const std::string& b,
             std::vector<std::string>* differences) {
   if (a != b) differences->push_back(absl::StrCat(what, ": ", a, " / ", b));

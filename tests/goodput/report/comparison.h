@@ -8,49 +8,53 @@
 
 namespace baton {
 
-// One figure of two measurements. The ratio is b over a. Its interval is a bootstrap over blocks of
-// requests, paired if both had the same arrivals.
+// One figure of two measurements, a and b. The ratio is b / a. Its interval is a bootstrap over
+// blocks of requests; if both measurements had the same arrivals, it is paired.
 struct ComparedFigure {
   std::string name;
   Unit unit = Unit::kNumber;
   bool more_is_better = true;
   double a = 0, b = 0;
-  Ratio ratio;                 // 0 if a or b is 0.
-  std::string text_a, text_b;  // Set if the number alone is not enough: "at least 8".
+  Ratio ratio;  // 0 if a or b is 0.
+  // Shown instead of the number if the figure is only a bound, such as "at least 8".
+  std::string text_a, text_b;
 
   // Returns "better", "worse", "no difference shown" or "unknown". Returns an empty text if nothing
-  // can be compared: the first value is missing, or no request has this latency.
+  // can be compared: the value of the first measurement is missing, or no request has this latency.
   std::string Verdict() const;
 };
 
-// One mode of one cell in both measurements. The first figure is the one that judges: capacity, if
-// both have a curve over rates that tells more than bounds, else goodput. The goodput of curves is
-// taken at the highest rate that both have. The goodput of single loads is taken from the first
-// measurement's load nearest to its reference rate, and from the second's load nearest to that.
+// One mode of one cell in two measurements, a and b. The first of `figures` decides the verdict:
+// the capacity if its ratio is known, else the goodput. If a and b have loads at several rates,
+// goodput is compared at the highest rate that both have. Else it is compared between the load of a
+// nearest to its reference rate and the load of b nearest to that load's rate.
 struct ComparedMode {
   std::string cell;
   std::string mode_a, mode_b;
   double rate_a = 0, rate_b = 0;  // Rates of the loads whose latencies are compared.
   std::vector<ComparedFigure> figures;
 
-  // Returns true if the first figure is shown to be worse.
+  // Returns true if the first of `figures` is shown to be worse in b.
   bool FellBeyondNoise() const;
 };
 
 struct Comparison {
   std::vector<ComparedMode> modes;
-  std::vector<std::string> unmatched;  // Cells and modes that only one side has.
-  // Differences in the terms of the two: targets, workload, model, goal, rates.
+  std::vector<std::string> unmatched;  // Cells and modes that only one of the two measurements has.
+  // Differences in the conditions of the two measurements: targets, workload, model, goal, rates.
   std::vector<std::string> differences;
-  // Reasons not to trust one of the two: it is partial, or has an invalid load.
+  // Reasons not to trust one of the two measurements: it is partial, or has an invalid load.
   std::vector<std::string> doubts;
-  bool lost_modes = false;  // True if the first has a cell or a mode that the second lacks.
+  // True if the first measurement has a cell or a mode that the second lacks.
+  bool lost_modes = false;
 
-  // Returns true if the second is shown to be worse, or has lost a cell or a mode.
+  // Returns true if the second measurement is shown to be worse, or lacks a cell or a mode of the
+  // first.
   bool FellBeyondNoise() const;
 };
-// Cells are matched by title; if each side has a single cell, these two are matched. Modes are
-// matched by name in the same way. Capacities are those at the goal of `a`.
+// Compares two measurements. Cells are matched by title, and modes by name. If each measurement has
+// a single cell, the two cells are matched whatever their titles, and the same holds for modes.
+// Capacities are computed for the goal of `a`.
 Comparison Compare(const std::vector<Cell>& a, const std::vector<Cell>& b);
 
 // Returns the comparison for people. Ends in a newline.

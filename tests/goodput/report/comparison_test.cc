@@ -56,7 +56,7 @@ TEST(ComparisonTest, ASlowerServerIsWorseInEveryLatencyAndItsGoodputFell) {
   EXPECT_TRUE(mode.FellBeyondNoise());
   const ComparedFigure& ttft = FigureNamed(mode, "TTFT P50");
   EXPECT_NEAR(ttft.ratio.value, 1.5, 1e-4);
-  // The requests are the same, so no noise is left.
+  // Both measurements have the same requests, so no noise is left.
   EXPECT_NEAR(ttft.ratio.interval.low, 1.5, 1e-4);
   EXPECT_EQ(ttft.Verdict(), "worse");
   EXPECT_FALSE(Compare(CellOf({Slower(run, 1.5)}), CellOf({run})).modes[0].FellBeyondNoise());
@@ -91,7 +91,7 @@ TEST(ComparisonTest, AServerThatServesNothingHasFallen) {
     EXPECT_TRUE(compared.modes[0].FellBeyondNoise());
     EXPECT_TRUE(compared.FellBeyondNoise());
     EXPECT_EQ(FigureNamed(compared.modes[0], "goodput, requests/s").Verdict(), "worse");
-    // No request has a first token.
+    // No request has a first token, so TTFT has no verdict.
     EXPECT_EQ(FigureNamed(compared.modes[0], "TTFT P50").Verdict(), "");
     EXPECT_THAT(ComparisonText(compared), HasSubstr("0 worse\n"));
     EXPECT_FALSE(Compare(CellOf({none}), CellOf({run})).FellBeyondNoise());
@@ -117,10 +117,10 @@ TEST(ComparisonTest, HighestRatesThatWereMetAreNoCapacities) {
   EXPECT_EQ(capacity.Verdict(), "unknown");
   EXPECT_THAT(ComparisonText(compared),
               testing::ContainsRegex("at least 0.8 +at least 0.6 +unknown\n"));
-  EXPECT_EQ(compared.modes[0].rate_a, 0.4);  // The highest rate that both have.
+  EXPECT_EQ(compared.modes[0].rate_a, 0.4);  // The highest rate that both measurements have.
   EXPECT_EQ(compared.modes[0].rate_b, 0.4);
   EXPECT_FALSE(Compare(CellOf({at(0.4), at(0.8)}), CellOf({at(0.5), at(0.6)})).FellBeyondNoise());
-  // Both meet the goal at all of their rates, but the second has more misses.
+  // Both measurements meet the goal at all of their rates, but the second has more misses.
   RunResult fewer = at(0.8);
   for (size_t i = 0; i < fewer.records.size(); i += 12)
     fewer.records[i].outcome = Outcome::kRejected;
@@ -198,7 +198,7 @@ TEST(ComparisonTest, WhatOnlyOneSideHasIsTold) {
               ElementsAre(HasSubstr("only the first has: colocated in chat")));
   EXPECT_THAT(Compare(CellOf({a}), CellOf({a, b})).unmatched,
               ElementsAre(HasSubstr("only the second has: colocated in chat")));
-  // Each side has one mode, so these two are compared.
+  // Each measurement has only one mode, so these modes are compared although their names differ.
   const Comparison alone = Compare(CellOf({a}), CellOf({b}));
   EXPECT_THAT(alone.unmatched, IsEmpty());
   EXPECT_EQ(alone.modes[0].mode_b, "colocated");

@@ -10,16 +10,17 @@
 
 namespace baton {
 
-// Phases of a request's time: those in the router's Summary, and the time outside that the client
-// saw.
+// Phases of a request's time: the phases in the router's Summary, and the time outside the router
+// that only the client sees.
 enum class Phase : size_t {
   kOutside,     // Client, network and the router's entrance: time that the Summary does not cover.
   kQueue,       // Waiting for a prefill worker.
   kPrefill,     // Computing the prompt.
   kHandover,    // Moving KV after the first token was ready.
-  kDecodeWait,  // KV is complete; waiting for a place in the batch.
+  kDecodeWait,  // Waiting for a place in the batch after the KV is complete.
   kDecode,      // Decode steps.
-  // In the router but in no other phase, such as waiting for free blocks on a decode worker.
+  // Time in the router that belongs to no other phase, such as waiting for free blocks on a decode
+  // worker.
   kOther,
 };
 inline constexpr size_t kPhases = 7;
@@ -33,30 +34,30 @@ Course CourseOf(const RequestRecord& record);
 
 // Cause for which a request was not good.
 enum class Loss : size_t {
-  kQueue,       // TTFT: most of it was waiting for prefill.
-  kPrefill,     // TTFT: most of it was computing its own prompt.
-  kFirstOther,  // TTFT: most of it was spent in the router, in no other phase.
-  kHandover,    // Pace: moving KV after the first token.
-  kDecodeWait,  // Pace: waiting for a place in the batch.
-  kDecode,      // Pace: the decode steps themselves.
-  kOutside,     // TTFT or pace: time outside the router.
+  kQueue,       // TTFT missed, mostly by waiting for prefill.
+  kPrefill,     // TTFT missed, mostly by computing the request's own prompt.
+  kFirstOther,  // TTFT missed, mostly by time in the router that belongs to no other phase.
+  kHandover,    // Pace missed, mostly by moving KV after the first token.
+  kDecodeWait,  // Pace missed, mostly by waiting for a place in the batch.
+  kDecode,      // Pace missed, mostly by the decode steps themselves.
+  kOutside,     // TTFT or pace missed, mostly by time outside the router.
   kUntold,      // A target was missed, but no Summary tells the cause.
   kRejected,
   kTimedOut,
-  kFailed,   // Any other status, or not the length that was asked for.
-  kStopped,  // The tool cancelled the request: a partial run.
+  kFailed,   // The request ended with another status, or not with the length that was asked for.
+  kStopped,  // The tool cancelled the request, so the run is partial.
 };
 inline constexpr size_t kLosses = 12;
 const char* LossName(size_t loss);
 
-// Returns the cause for which `record` was not good. It looks at the target that was overrun by
-// more seconds: that of the first token, or those of all later tokens together. The cause is the
-// longest phase before or after the first token. Decode counts only with the time beyond its
-// targets.
+// Returns the cause for which `record` was not good. If both the TTFT and the TPOT target were
+// missed, the one missed by more seconds counts; for TPOT, the seconds of all later tokens are
+// added up. The cause is the longest phase before or after the first token. Decode counts only with
+// the time by which it exceeds its target.
 Loss LossOf(const RequestRecord& record, const SloTargets& targets);
 
-// Counts of requests that were not good, by loss and by quartile of prompt length (the quartiles of
-// Verdict).
+// Counts of requests that were not good, by loss and by quartile of prompt length. The quartiles
+// are those of Verdict.
 struct LossTable {
   std::array<std::array<int, 4>, kLosses> counts{};
   std::array<int, 4> offered{};

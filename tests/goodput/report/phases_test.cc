@@ -92,8 +92,11 @@ TEST(PhasesTest, OfTwoTargetsTheOneThatWasOverrunByMoreIsBlamed) {
   RequestRecord record = Record();
   record.phases.queue_s = 0.6;
   record.phases.ttft_s = 0.72;
-  for (double& token : record.token_s) token += 0.4;  // The first token is 0.24 s late.
-  record.token_s.back() += 1;                         // The other tokens are together 1.08 s late.
+  // All tokens come 0.4 s later, so the first token is 0.24 s late.
+  for (double& token : record.token_s) token += 0.4;
+  // The last token comes another second later, so the tokens after the first are 1.08 s late in
+  // total.
+  record.token_s.back() += 1;
   record.phases.decode_s += 1;
   EXPECT_EQ(LossOf(record, kTargets), Loss::kDecode);
   record.token_s.back() -= 0.95;
@@ -120,8 +123,9 @@ TEST(PhasesTest, LossesAreCountedByQuartileOfPromptLength) {
   for (uint32_t i = 0; i < 8; ++i) {
     RequestRecord record = Record();
     record.prompt_tokens = 800 - 100 * i;
-    if (i < 3) record.outcome = Outcome::kRejected;  // The requests with the three longest prompts.
-    if (i == 7) {                                    // The request with the shortest prompt waits.
+    // The requests with the three longest prompts are rejected.
+    if (i < 3) record.outcome = Outcome::kRejected;
+    if (i == 7) {  // The request with the shortest prompt waits.
       record.phases.queue_s = 2;
       record.phases.ttft_s = 2.12;
       for (double& token : record.token_s) token += 1.8;

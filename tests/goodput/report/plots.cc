@@ -55,7 +55,7 @@ ChartSeries RateSeries(const CellMode& mode, std::vector<uint8_t> MeasuredLoad::
   return series;
 }
 
-// A load shown at the reference rate, with its mode.
+// A mode, and the load of it that is shown at the reference rate.
 struct Shown {
   size_t mode;
   const MeasuredLoad* load;
@@ -74,7 +74,7 @@ std::vector<Shown> ShownLoads(const Cell& cell) {
 }
 
 // Returns the cumulative distribution of `values` at about 250 points. The values may be in any
-// order; infinite ones are never reached.
+// order. Infinite values count, but no point shows them.
 std::vector<ChartPoint> Cumulative(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   std::vector<ChartPoint> points;

@@ -8,7 +8,8 @@
 
 namespace baton {
 
-// The plots of a cell. Where modes are compared, each keeps its colour and marker in all plots.
+// The plots of a cell. In plots that compare modes, a mode has the same colour and marker
+// everywhere.
 
 int ModeColor(const Cell& cell, size_t mode);
 
@@ -23,24 +24,24 @@ SvgCanvas CapacityPlot(const Cell& cell);
 // Each mode's capacity relative to that of `base` in every cell that has both.
 SvgCanvas OverviewPlot(const std::vector<Cell>& cells, const std::string& base);
 
-// For each latency, the share of the offered requests that took no longer, at the reference rate.
-// Requests without an answer count as offered, and as slower than any latency.
+// Cumulative distribution of each latency over all offered requests, at the reference rate.
+// Requests without an answer count as slower than any latency.
 SvgCanvas TtftPlot(const Cell& cell);
 SvgCanvas TpotPlot(const Cell& cell);
 SvgCanvas W10Plot(const Cell& cell);
 // Attainment at the reference rate, with both targets multiplied by 0.25 to 4. It shows if the
-// result depends on one lucky pair of targets.
+// result depends on the choice of the targets.
 SvgCanvas ScalePlot(const Cell& cell);
 // Mean time per phase of completed requests, one bar for each mode. Modes without phases in their
 // records have no bar.
 SvgCanvas PhasesPlot(const Cell& cell);
-// The phases over time of four requests of one mode: those at P50, P90 and P99 of TTFT, and the
-// slowest.
+// The phases over time of four requests of one mode: the requests at P50, P90 and P99 of TTFT, and
+// the slowest request.
 SvgCanvas CoursesPlot(const Cell& cell, size_t mode);
 bool HasPhases(const MeasuredLoad& load);
 
-// Timelines of one load: requests arriving and in flight, and queues, batches and KV as read from
-// /metrics. One plot for each that has data.
+// Timelines of one load: requests that arrive and are in flight, and queues, batches and KV as read
+// from /metrics. Returns one plot for each of these that has data.
 std::vector<SvgCanvas> TimelinePlots(const MeasuredLoad& load);
 
 }  // namespace baton

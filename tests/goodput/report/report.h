@@ -12,7 +12,7 @@ namespace baton {
 
 struct ReportOptions {
   std::string title = "Goodput";
-  std::string made_at;  // RFC 3339, UTC
+  std::string made_at;  // Time at which the report was made, in RFC 3339, UTC.
 };
 
 // Returns the whole report as one page that needs no other file: styles and plots are inside, and
@@ -26,8 +26,8 @@ nlohmann::ordered_json ReportJson(const std::vector<Cell>& cells, const ReportOp
 // Returns the most important plots with their file names.
 std::vector<std::pair<std::string, SvgCanvas>> KeyPlots(const std::vector<Cell>& cells);
 
-// Returns the mode that others are compared with: colocated if a cell has it, else the last mode of
-// the first cell. Empty if no cell has two modes.
+// Returns the mode to which other modes are compared: colocated if a cell has this mode, else the
+// last mode of the first cell. Returns an empty text if no cell has two modes.
 std::string BaseMode(const std::vector<Cell>& cells);
 
 }  // namespace baton

@@ -64,8 +64,8 @@ std::vector<Cell> ThreeCells() {
   return CellsOf(std::move(files), 0.9);
 }
 
-// Returns the first XML error in `html`: tags that do not match, attributes without quotes, a bare
-// '<' or '&'. Empty if there is none.
+// Returns the first XML error in `html`, such as tags that do not match, attributes without quotes,
+// or a bare '<' or '&'. Returns an empty text if there is none.
 std::string Malformed(absl::string_view html) {
   const absl::string_view all = html;
   const auto place = [&] {
@@ -155,7 +155,7 @@ TEST(ReportTest, PagesAreWellFormedAndNeedNothingElse) {
   ExpectWholeAndSelfContained(one);
   EXPECT_THAT(one, AllOf(HasSubstr("Queues"), HasSubstr("KV cache"), HasSubstr("tokens in time"),
                          Not(HasSubstr("Attainment against offered rate"))));
-  // For inspection by people.
+  // If BATON_SAMPLES is set, writes the page to that folder, so that people can look at it.
   if (const char* folder = std::getenv("BATON_SAMPLES"); folder != nullptr) {
     const auto write = [&](const std::string& name, const std::vector<Cell>& cells) {
       const std::string path = absl::StrCat(folder, "/", name);

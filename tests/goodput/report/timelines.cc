@@ -87,11 +87,12 @@ SvgCanvas AttainedPlot(const MeasuredLoad& load, double end_s) {
   return Draw(chart);
 }
 
-// One plot of a server's gauges. Their names decide which plot they belong to.
+// One plot of a server's gauges. A gauge's name decides to which plot it belongs.
 struct Gauges {
   const char* title;
   const char* y;
-  std::vector<const char*> words;  // A gauge belongs here if its name contains one of these.
+  // A gauge belongs to this plot if its name contains one of these words.
+  std::vector<const char*> words;
 };
 
 std::string NameOf(const MetricSeries& series) {

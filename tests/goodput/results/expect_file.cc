@@ -29,8 +29,8 @@ absl::Status ReadHeader(const json& line) {
   return status;
 }
 
-// Returns the first difference, or an empty text if one list begins with the other and the answer
-// need not be complete.
+// Returns a description of the first difference between the lists. Returns an empty text if they
+// are equal, or if one list begins with the other and the answer need not be complete.
 std::string Difference(uint32_t index, const std::vector<int32_t>& expected,
                        const std::vector<int32_t>& found, bool complete) {
   const size_t common = std::min(expected.size(), found.size());

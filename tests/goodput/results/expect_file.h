@@ -12,10 +12,10 @@
 
 namespace baton {
 
-// The token ids of the answers to a load, for comparison with those of another load: for example a
-// load without faults and the same load under faults. The file has one line of JSON per request.
-// Its key is the request's index and a hash of its prompt and options, so that only answers to the
-// same question are compared.
+// The token ids of the answers to a load, for comparison with the answers to another load, such as
+// the same load under faults. The file has one line of JSON per request. A request's key is its
+// index and a hash of its prompt and options, so that only answers to the same request are
+// compared.
 class ExpectFile {
  public:
   // Returns NotFound, or InvalidArgument with "path:line: what".

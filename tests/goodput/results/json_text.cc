@@ -39,7 +39,7 @@ class Listener : public nlohmann::json_sax<json> {
     why = error.what();
     return false;
   }
-  size_t at = 0;  // In bytes.
+  size_t at = 0;  // Position of the error in bytes.
   std::string why;
 };
 

@@ -11,9 +11,9 @@
 
 namespace baton {
 
-// Reads one JSON object key by key. The first key that is missing or has another type sets *status
-// ("targets.ttft_ms is a string, not a number"). Everything read after that is empty. The JSON and
-// the status must outlive the reader.
+// Reads one JSON object key by key. The first key that is missing or has the wrong type sets
+// *status ("targets.ttft_ms is a string, not a number"). After an error, all functions return empty
+// values. The JSON and the status must outlive the reader.
 class ObjectReader {
  public:
   ObjectReader(const nlohmann::ordered_json* object, std::string path, absl::Status* status);
@@ -33,7 +33,7 @@ class ObjectReader {
   ObjectReader Object(const char* key);
   std::vector<ObjectReader> Objects(const char* key);
 
-  // Sets the status to InvalidArgument "PATH.key: why", unless it was already an error.
+  // Sets the status to InvalidArgument "PATH.key: why", unless the status is already an error.
   void Refuse(absl::string_view key, absl::string_view why);
   // Refuses every key of the object that is not in `known`.
   void RefuseOthers(const std::vector<absl::string_view>& known);

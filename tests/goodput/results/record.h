@@ -39,37 +39,40 @@ struct RequestRecord {
   uint32_t index = 0;  // Index in the schedule, from 0.
   // Mode asked for: disaggregated, colocated or auto; empty: the router's default.
   std::string mode;
-  bool measured = false;        // True if scheduled within the measurement window.
-  double scheduled_s = 0;       // Planned arrival; every latency counts from here.
-  double sent_s = -1;           // Time of handing the request to gRPC; -1: never sent.
-  double ended_s = -1;          // Time of the final status or of stopping; -1: never sent.
-  std::vector<double> token_s;  // Time of receiving each output token.
+  bool measured = false;   // True if scheduled within the measurement window.
+  double scheduled_s = 0;  // Planned arrival; all latencies are counted from this time.
+  double sent_s = -1;      // Time at which the request was handed to gRPC; -1: never sent.
+  // Time of the final status, or time at which the request was stopped; -1: never sent.
+  double ended_s = -1;
+  std::vector<double> token_s;  // Times at which the output tokens were received.
   uint32_t prompt_tokens = 0;
   uint32_t wanted_tokens = 0;  // Output tokens asked for.
-  // True: exactly wanted_tokens (ignore_eos, min_tokens); false: at most.
+  // If true, the answer has exactly wanted_tokens (ignore_eos, min_tokens); if false, at most.
   bool forced_length = true;
   Outcome outcome = Outcome::kNotSent;
-  std::string status;         // Name in gRPC, such as OK or RESOURCE_EXHAUSTED; empty: not sent.
+  // gRPC's name of the status, such as OK or RESOURCE_EXHAUSTED; empty: not sent.
+  std::string status;
   std::string message;        // Message of the status.
-  std::string finish_reason;  // stop or length; empty: unknown.
-  bool has_phases = false;    // True if a Summary came.
+  std::string finish_reason;  // "stop" or "length"; empty: unknown.
+  bool has_phases = false;    // True if the router sent a Summary.
   PhaseTimes phases;
   uint32_t cached_tokens = 0;  // Prompt tokens found in a prefix cache.
-  uint32_t migrations = 0;     // Returns to prefill after a worker failed.
-  std::string prefill_worker;  // Address of the worker.
+  // Number of times that the request returned to prefill because a worker failed.
+  uint32_t migrations = 0;
+  std::string prefill_worker;  // Address of the prefill worker.
   std::string decode_worker;
-  std::string link;         // Transport of the hand-over.
+  std::string link;         // Transport that moved the KV.
   std::string served_mode;  // Final mode in the Summary: disaggregated or colocated.
   // Phase in which a target was lost, according to the router: queue, prefill, handover,
   // decode_wait, decode or other. Empty: none, or unknown.
   std::string lost_to;
-  std::vector<int32_t> token_ids;  // Filled only while --expect needs it; never in a run file.
+  std::vector<int32_t> token_ids;  // Filled only if --expect needs the ids; never in a run file.
 };
 
-// Latency targets of a task, in seconds. A target that is not set is not judged.
+// Latency targets of a task, in seconds. If a target is not set, it counts as met.
 struct SloTargets {
-  std::string name;    // Name of the task: chat, code, summarise, ...
-  std::string source;  // Source of the figures.
+  std::string name;    // Name of the task, such as chat, code or summarise.
+  std::string source;  // Publication from which the targets come.
   std::optional<double> ttft_s;
   std::optional<double> tpot_s;
   std::optional<double> e2e_s;
@@ -79,10 +82,11 @@ struct SloTargets {
 struct UnloadedLatency {
   double ttft_s = 0;
   double tpot_s = 0;
-  uint32_t prompt_tokens = 0;  // Prompt length of the probes: the workload's median.
-  // Answer length of the probes, which may be shorter than the workload's.
+  uint32_t prompt_tokens = 0;  // Prompt length of the probes: the workload's median prompt length.
+  // Answer length of the probes, which may be shorter than the workload's median.
   uint32_t output_tokens = 0;
-  // The workload's median answer length, for the end-to-end target; 0: unknown.
+  // The workload's median answer length, from which relative end-to-end targets are computed; 0:
+  // unknown.
   uint32_t answer_tokens = 0;
   uint32_t probes = 0;
 };
@@ -90,8 +94,9 @@ struct UnloadedLatency {
 // Values over time of one gauge or counter, from a --metrics-url or from the client itself.
 struct MetricSeries {
   std::string source;  // HOST:PORT of the URL, or "client".
-  std::string name;    // Name and labels as scraped: baton_kv_blocks{state="free"}.
-  std::vector<std::pair<double, double>> points;  // (seconds, value)
+  // Name and labels as read from the page, such as baton_kv_blocks{state="free"}.
+  std::string name;
+  std::vector<std::pair<double, double>> points;  // Pairs of time in seconds and value.
 };
 
 struct ServerInfo {
@@ -101,7 +106,7 @@ struct ServerInfo {
   std::string fingerprint;
   uint32_t context_tokens = 0;
   uint32_t vocab_size = 0;
-  uint32_t prefill_workers = 0;  // Workers that were ready at the start.
+  uint32_t prefill_workers = 0;  // Prefill workers that were ready at the start.
   uint32_t decode_workers = 0;
 };
 
@@ -112,28 +117,30 @@ struct ExpectResult {
   uint32_t compared = 0;  // Requests whose tokens were compared.
   uint32_t equal = 0;     // Compared requests that are complete and have equal tokens.
   uint32_t different = 0;
-  uint32_t failed = 0;                   // Requests that ended without all their tokens.
-  uint32_t unknown = 0;                  // Requests that the file does not contain.
-  std::vector<std::string> differences;  // The first differences, at most 20, with their positions.
+  uint32_t failed = 0;   // Requests that ended without all their tokens.
+  uint32_t unknown = 0;  // Requests that the file does not contain.
+  // Descriptions of the first differences, at most 20, with their positions.
+  std::vector<std::string> differences;
 };
 
 struct RunResult {
   std::string tool_version;
   std::string started_at;  // RFC 3339, in UTC.
-  // Description of the load by its flags: {"rate", "20"}, ...
+  // Description of the load: pairs of flag and value, such as {"rate", "20"}.
   std::map<std::string, std::string> spec;
-  double rate = 0;   // Requests per second asked for.
-  std::string mode;  // Mode asked for.
+  double rate = 0;   // Requests per second that were asked for.
+  std::string mode;  // Mode that was asked for.
   uint64_t seed = 0;
   ServerInfo server;
   SloTargets targets;
   std::optional<UnloadedLatency> unloaded;  // Set if targets were relative.
-  double window_begin_s = 0;                // Requests scheduled within [begin, end) are measured.
+  // Begin of the window. Requests scheduled within [begin, end) are measured.
+  double window_begin_s = 0;
   double window_end_s = 0;
   bool partial = false;  // True if the run was stopped before the last measured request had ended.
   std::vector<std::string> invalid;    // Reasons not to trust the run; empty if there are none.
   std::vector<std::string> remarks;    // Notes for the reader.
-  std::vector<RequestRecord> records;  // In order of index.
+  std::vector<RequestRecord> records;  // Records of all requests, in order of index.
   std::vector<MetricSeries> timeline;
   std::optional<ExpectResult> expect;
   // PromptMaker::Fingerprint of each record's request. Filled only together with the records'

@@ -28,8 +28,8 @@ void CheckLag(RunResult* run) {
       lag.late, lag.sent, lag.worst_s * 1e3));
 }
 
-// Checks the part of TTFT outside the router: the network, and our own reader threads. If they run
-// late, the server would seem slow.
+// Checks the part of TTFT outside the router, which contains the network and the tool's own reader
+// threads. If these threads run late, the server seems slow.
 void CheckReading(RunResult* run) {
   std::vector<double> late_s;
   for (const RequestRecord& record : run->records) {
@@ -88,8 +88,8 @@ void CheckWindow(RunResult* run) {
       window_s, 25 * *run->targets.ttft_s));
 }
 
-// Returns true if a request that the tool cancelled had already missed a target, whatever could
-// still come.
+// Returns true if a request had already missed a target when the tool cancelled it, whatever tokens
+// might still have come.
 bool HadOverrun(const RequestRecord& record, const SloTargets& targets) {
   const double age_s = record.ended_s - record.scheduled_s;
   if (targets.e2e_s.has_value() && age_s > *targets.e2e_s) return true;
@@ -116,8 +116,7 @@ void EndWindowAtStop(RunResult* run) {
 }
 
 void JudgeBy(const SloTargets& targets, RunResult* run) {
-  // Finds the remarks that come from the checks: with the old targets, the checks produce them
-  // again.
+  // Collects the remarks that the checks make with the old targets, in order to remove them.
   std::vector<std::string> remarks;
   remarks.swap(run->remarks);
   CheckRun(run);

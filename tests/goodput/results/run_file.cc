@@ -110,7 +110,7 @@ RequestRecord RecordFrom(ObjectReader* reader) {
   record.decode_worker = reader->String("decode_worker");
   record.link = reader->String("link");
   record.served_mode = reader->String("served_mode");
-  // Older files lack this key.
+  // Older files lack the key lost_to.
   if (reader->Has("lost_to")) record.lost_to = reader->String("lost_to");
   if (reader->Has("phases_us")) {
     record.has_phases = true;
@@ -348,7 +348,7 @@ absl::StatusOr<RunResult> RunFromJson(const json& all) {
     run.unloaded->tpot_s = unloaded.Double("tpot_ms") / 1e3;
     run.unloaded->prompt_tokens = unloaded.Uint("prompt_tokens");
     run.unloaded->output_tokens = unloaded.Uint("output_tokens");
-    if (unloaded.Has("answer_tokens"))  // Older files lack this key.
+    if (unloaded.Has("answer_tokens"))  // Older files lack the key answer_tokens.
       run.unloaded->answer_tokens = unloaded.Uint("answer_tokens");
     run.unloaded->probes = unloaded.Uint("probes");
   }
@@ -411,7 +411,7 @@ absl::Status CheckWritable(const std::string& path) {
 absl::Status CheckIsNoInput(const std::string& path, const std::vector<std::string>& inputs) {
   for (const std::string& written : {path, BesidePath(path)}) {
     for (const std::string& input : inputs) {
-      // Set if one of the files does not exist; then they are not the same.
+      // Set if one of the files does not exist; then the two paths are not the same file.
       std::error_code not_there;
       if (!std::filesystem::equivalent(written, input, not_there)) continue;
       return absl::InvalidArgumentError(

@@ -17,26 +17,27 @@ struct SloTarget {
 
 // Targets of a task, as read from its file in slo/:
 //   {"name": "chat", "about": "...", "sources": ["..."], "ttft": "250ms", "tpot": "100ms"}
-// Targets are "ttft", "tpot" and "e2e", at least one of them. Each is a time ("2s", "250ms", "1.5
-// s") or a multiple of the latency that the tool measures on an idle server ("10x").
+// A file has at least one of the targets "ttft", "tpot" and "e2e". Each target is a time ("2s",
+// "250ms", "1.5 s") or a multiple of the latency that the tool measures on an idle server ("10x").
 struct SloFile {
   std::string name;
-  std::string about;   // Users for whom these targets are meant; may be empty.
-  std::string source;  // All sources, joined.
+  std::string about;   // Description of the users for whom the targets are meant; may be empty.
+  std::string source;  // All entries of "sources", joined.
   std::optional<SloTarget> ttft, tpot, e2e;
 
   bool IsRelative() const;
-  // Returns absolute targets. `unloaded` is needed if IsRelative(). A multiple of e2e multiplies
-  // the unloaded TTFT plus the unloaded TPOT for each later token of an answer of the workload's
-  // median length. Returns FailedPrecondition for a multiple of an unknown TPOT (no answer had a
-  // second token).
+  // Returns absolute targets. `unloaded` is needed if IsRelative(). An end-to-end target of "10x"
+  // is ten times the time of a whole answer on an idle server: the unloaded TTFT, plus the unloaded
+  // TPOT for each later token of an answer of the workload's median length. Returns
+  // FailedPrecondition if a target is a multiple of TPOT but no answer had a second token.
   absl::StatusOr<SloTargets> Resolve(const std::optional<UnloadedLatency>& unloaded) const;
 };
 
-// Parses "250ms", "2s" or "10x". InvalidArgument contains the text that was found.
+// Parses a target such as "250ms", "2s" or "10x". The message of an InvalidArgument contains
+// `text`.
 absl::StatusOr<SloTarget> ParseSloTarget(absl::string_view text);
-// Returns InvalidArgument with `path`, the line where it is known, and the error: an unknown key, a
-// wrong unit, or a time that is not above 0.
+// Parses the text of an SLO file. Returns InvalidArgument for an unknown key, a wrong unit, or a
+// time that is not above 0. Its message has `path`, the error, and the line if it is known.
 absl::StatusOr<SloFile> ParseSlo(const std::string& path, const std::string& text);
 absl::StatusOr<SloFile> ReadSloFile(const std::string& path);
 

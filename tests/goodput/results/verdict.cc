@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kLate_s = 1e-3;
 
-// Times are whole microseconds. The difference of two as doubles is off by less than this.
+// Times are whole microseconds, held as doubles. The difference of two times has an error below
+// this.
 constexpr double kRounding_s = 1e-9;
 
 bool Met(double value, const std::optional<double>& target, double factor = 1) {

@@ -11,7 +11,7 @@
 
 namespace baton {
 
-// Computes figures from records, independently of how the records were made.
+// Computes figures from records, without a dependency on the code that made the records.
 // tests/goodput/README.md has the definitions.
 
 // Time from the scheduled arrival to the first token, in seconds; infinite without a first token.
@@ -27,33 +27,33 @@ double EndToEnd(const RequestRecord& record);
 // Targets that one request met. A request that did not complete has met none.
 struct Judgement {
   bool ttft_met = false;
-  bool tpot_met = false;  // True for a single token, which has no pace.
+  bool tpot_met = false;  // True also for an answer of a single token, which has no pace.
   bool w10_met = false;   // True if W10 is at most twice the TPOT target.
   bool e2e_met = false;
-  bool good = false;    // ttft, tpot and e2e are met.
-  bool strict = false;  // Good, and w10 is met.
+  bool good = false;    // True if the targets ttft, tpot and e2e are met.
+  bool strict = false;  // True if the request is good and w10_met is true.
 };
 Judgement Judge(const RequestRecord& record, const SloTargets& targets);
 
 // Figures of completed requests only. All 0 if there are none.
 struct Percentiles {
   uint32_t count = 0;
-  double mean = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;  // In seconds.
+  double mean = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;  // All figures are in seconds.
 };
 // Returns the smallest value such that at least `share` of the values are not above it (nearest
 // rank). `values` may be in any order. Returns 0 for no values.
 double Percentile(std::vector<double> values, double share);
 Percentiles PercentilesOf(std::vector<double> values);
 
-// One of four groups of measured requests, from the shortest to the longest prompts. Their sizes
-// differ by at most 1.
+// One of four groups of measured requests. The first group has the shortest prompts and the last
+// group the longest. The sizes of the groups differ by at most 1.
 struct PromptQuartile {
   uint32_t shortest_tokens = 0, longest_tokens = 0;
   uint32_t offered = 0, good = 0;
 };
 
-// Lateness of the tool itself over all sent requests: from the scheduled arrival to handing the
-// request to gRPC.
+// Lateness of the tool itself, over all sent requests: the time from a request's scheduled arrival
+// until the tool hands it to gRPC.
 struct ClientLag {
   uint32_t sent = 0;
   uint32_t late = 0;  // Requests sent more than a millisecond late.
@@ -62,7 +62,8 @@ struct ClientLag {
 };
 ClientLag LagOf(absl::Span<const RequestRecord> records);
 
-// Figures over the measured requests. All of them count in the denominators, however they ended.
+// Figures over the measured requests. Every measured request counts in the denominators, however it
+// ended.
 struct Verdict {
   double window_s = 0;
   uint32_t offered = 0;
@@ -71,8 +72,8 @@ struct Verdict {
   uint32_t strict = 0;
   uint32_t ttft_met = 0, tpot_met = 0, w10_met = 0, e2e_met = 0;
   uint32_t single_token = 0;  // Completed requests with one token, which have no pace.
-  double offered_rate = 0;    // Requests/s.
-  double goodput = 0;         // Good requests/s.
+  double offered_rate = 0;    // Offered requests per second.
+  double goodput = 0;         // Good requests per second.
   double strict_goodput = 0;
   double token_goodput = 0;  // Output tokens of good requests, per second.
   double token_rate = 0;     // Output tokens received from all measured requests, per second.
@@ -82,11 +83,13 @@ struct Verdict {
   std::array<PromptQuartile, 4> quartiles;
   uint32_t with_phases = 0;
   PhaseTimes mean_phases;                    // Mean over requests with a Summary.
-  std::map<std::string, uint32_t> outcomes;  // Requests by OutcomeName.
-  std::map<std::string, uint32_t> failures;  // Requests that did not complete, by gRPC status name.
-  // Completed requests that were not good, by RequestRecord::lost_to, if the router told it.
+  std::map<std::string, uint32_t> outcomes;  // Number of requests for each OutcomeName.
+  // Number of requests that did not complete, for each gRPC status name.
+  std::map<std::string, uint32_t> failures;
+  // Number of completed requests that were not good, for each value of RequestRecord::lost_to.
+  // Requests with an empty lost_to are left out.
   std::map<std::string, uint32_t> lost_to;
-  ClientLag lag;  // Lag of all sent requests, measured or not.
+  ClientLag lag;  // Lag over all sent requests, also those outside of the window.
 };
 Verdict ComputeVerdict(const RunResult& run);
 

@@ -71,7 +71,8 @@ TEST(VerdictTest, OneTokenHasNoPaceAndIsJudgedByItsFirst) {
 }
 
 TEST(VerdictTest, TargetsAreMetWhenTheyAreNotExceeded) {
-  // 250 ms to the microsecond, but a little more than 0.25 as a difference of doubles.
+  // The TTFT is 250 ms to the microsecond, but as a difference of doubles it is a little more than
+  // 0.25.
   RequestRecord record = Answered(0, 0.25, {});
   record.scheduled_s = 0.282;
   record.token_s = {0.532};
@@ -83,7 +84,8 @@ TEST(VerdictTest, TargetsAreMetWhenTheyAreNotExceeded) {
   EXPECT_FALSE(Judge(Answered(0, 0.5, {0.125}), {.ttft_s = 0.499, .tpot_s = 0.125}).good);
   EXPECT_FALSE(Judge(Answered(0, 0.5, {0.125}), {.ttft_s = 0.5, .tpot_s = 0.124}).good);
   EXPECT_FALSE(Judge(Answered(0, 0.5, {0.125}), {.e2e_s = 0.624}).good);
-  EXPECT_TRUE(Judge(Answered(0, 99, {9.9}), {}).strict);  // Without targets none can be missed.
+  // Without targets no target can be missed.
+  EXPECT_TRUE(Judge(Answered(0, 99, {9.9}), {}).strict);
   // The mean gap meets the target. The longest tenth of the gaps, here one gap, is more than twice
   // as long as the target: the answer is good, but not by the strict rule.
   const Judgement uneven = Judge(Answered(0, 0.1, {0.01, 0.21, 0.01}), kTargets);
@@ -183,7 +185,7 @@ TEST(VerdictTest, PhasesAreMeansOfThoseThatToldThem) {
 TEST(VerdictTest, LossesAreCountedForThoseThatWereNotGood) {
   RunResult run{.targets = kTargets, .window_end_s = 1};
   // A request that is good by the tool's clock is good, whatever the router says. A failed request
-  // lost more than a target, so it does not count here.
+  // is not counted in lost_to, because it did not complete.
   run.records = {Answered(0, 0.1, {0.01}), Answered(0, 0.9, {0.01}), Answered(0, 0.9, {0.01}),
                  Answered(0, 0.1, {0.9}), Ended(Outcome::kFailed, "UNAVAILABLE")};
   for (RequestRecord& record : run.records) record.lost_to = "queue";

@@ -10,15 +10,15 @@
 namespace baton {
 namespace {
 
-// Within this factor of the crossing, the curve is taken as logistic in the logarithm of the rate.
+// The logistic curve is fitted to the rates within this factor of the crossing.
 constexpr double kNear = 1.5;
 
 struct Fit {
   double rate, weight, value;
 };
 
-// Makes the values never rise with the rate, by pooling neighbours that do (pool adjacent
-// violators).
+// Changes the values so that they never rise with the rate, by pooling neighbours that do (pool
+// adjacent violators).
 void PoolViolators(std::vector<Fit>* fits) {
   struct Pool {
     double weight, value;
@@ -43,11 +43,12 @@ void PoolViolators(std::vector<Fit>* fits) {
   }
 }
 
-// Returns the rate at which a logistic curve through `points` (in order of rate, as measured) falls
-// to the goal; nothing if the curve does not fall. Half a good and half a bad request are added at
-// each rate. This keeps the slope finite if one rate is met by all requests and the next by none.
+// Fits a logistic curve to `points`, which must be in order of rate. Returns the rate at which the
+// curve falls to the goal, or nothing if it does not fall. Half a good and half a bad request are
+// added at each rate. This keeps the slope finite if all requests are good at one rate and none at
+// the next.
 std::optional<double> LogisticCrossing(absl::Span<const Fit> points, double goal) {
-  double at = 0, slope = 0;  // logit = at + slope * x
+  double at = 0, slope = 0;  // The curve is logit = at + slope * x.
   const double middle = std::log(points[points.size() / 2].rate);
   for (int step = 0; step < 25; ++step) {
     double sw = 0, swx = 0, swxx = 0, sz = 0, szx = 0;
@@ -79,14 +80,15 @@ struct Bracket {
   double low = 0, high = INFINITY;
 };
 
-// Returns the capacity for `measured`, which is in order of rate.
+// Returns the capacity for `measured`, which must be in order of rate.
 Capacity Crossing(const std::vector<Fit>& measured, double goal, const Bracket& bracket) {
   if (measured.empty()) return {};
   std::vector<Fit> fits = measured;
   PoolViolators(&fits);
-  constexpr double kSlack = 1e-12;  // Allows for sums that were added in another order.
+  // Tolerates rounding errors of sums whose terms were added in another order.
+  constexpr double kSlack = 1e-12;
   if (fits.front().value < goal - kSlack) {
-    // Lies on the line from an attainment of 1 at rate 0.
+    // Interpolates between the lowest rate and rate 0, at which attainment is 1.
     return {.where = Capacity::Where::kBelow,
             .rate = fits.front().rate * (1 - goal) / (1 - fits.front().value)};
   }
@@ -104,7 +106,7 @@ Capacity Crossing(const std::vector<Fit>& measured, double goal, const Bracket& 
   return {.where = Capacity::Where::kWithin, .rate = rate};
 }
 
-// Returns the bracket of rates that are certainly met and certainly missed.
+// Returns the highest rate that is certainly met and the lowest rate that is certainly missed.
 Bracket BracketOf(const std::vector<RatePoint>& points, double goal) {
   Bracket bracket;
   for (const RatePoint& point : points) {
@@ -114,8 +116,8 @@ Bracket BracketOf(const std::vector<RatePoint>& points, double goal) {
   return bracket;
 }
 
-// Returns a fit for each rate. `good(i)` returns the number of good requests of probe i and the
-// weight of the probe.
+// Returns a fit for each rate. `good(i)` returns a pair: the number of good requests of probe i,
+// and the weight of the probe.
 template <typename Good>
 std::vector<Fit> FitsOf(absl::Span<const Probe> probes, const Good& good) {
   std::map<double, Fit> by_rate;
@@ -205,8 +207,8 @@ Capacities::Capacities(const std::vector<std::vector<Probe>>& modes, double goal
       };
       const Capacity one = Crossing(FitsOf(probes, drawn), goal, {});
       const bool at_least = one.where == Capacity::Where::kAbove;
-      // Below all measured rates the line is only a guess. It shows the spread of a capacity
-      // between two rates, but can't serve as a bound.
+      // Below all measured rates, the crossing is only a guess by interpolation. It shows the
+      // spread of a capacity between two rates, but can't serve as a bound.
       resampled_[mode].push_back({below ? std::max(one.rate, capacity.rate) : one.rate, at_least});
       rates.push_back(at_least ? INFINITY : resampled_[mode].back().rate);
     }
@@ -230,10 +232,10 @@ Ratio Capacities::RatioOf(size_t mode, size_t base) const {
   for (size_t i = 0; i < resampled_[mode].size(); ++i) {
     const Resample &one = resampled_[mode][i], &other = resampled_[base][i];
     if (other.rate <= 0) continue;
-    // In one resample, a capacity may be only a lower bound. If that is so for one of the two, the
-    // ratio is open on that side. If it is so for both, they share the cause, and the ratio of the
-    // bounds stands. A capacity that is a bound over all loads instead opens a side of the whole
-    // interval below.
+    // In a resample, a capacity may be only a lower bound. If this is true for only one of the two
+    // capacities, the ratio of this resample has no bound on that side. If it is true for both, the
+    // ratio of the two bounds is used. A capacity that is a bound over all loads is handled below:
+    // it removes one end of the whole interval.
     const bool higher = one.at_least && where != Where::kAbove;
     const bool base_higher = other.at_least && base_where != Where::kAbove;
     ratios.push_back(higher && !base_higher   ? INFINITY

@@ -22,28 +22,29 @@ struct Probe {
 struct RatePoint {
   double rate = 0;
   Share share;
-  double fitted = 0;  // Value on a curve that never rises (pool adjacent violators).
+  // Attainment on the fitted curve, which never rises with the rate (pool adjacent violators).
+  double fitted = 0;
 };
-// Returns the points in order of rate. Probes without requests do not count.
+// Returns one point for each rate, in order of rate. Probes without requests do not count.
 std::vector<RatePoint> RatePoints(absl::Span<const Probe> probes);
 
 // The highest offered rate at which attainment still reaches the goal (the goodput of DistServe,
-// OSDI 2024). It lies on a logistic curve over the logarithm of the rate. The curve is fitted to
-// the rates up to a factor of 1.5 around the crossing. The result is clamped between rates that are
-// certain.
+// OSDI 2024). It is the point where a logistic curve over the logarithm of the rate crosses the
+// goal. The curve is fitted to the rates within a factor of 1.5 of the crossing. The result is
+// clamped between the highest rate certainly met and the lowest rate certainly missed.
 struct Capacity {
   enum class Where {
-    kUnknown,  // There are no probes.
+    kUnknown,  // No probes were given.
     kBelow,    // Even the lowest rate misses the goal. `rate` is the lowest rate, an upper bound.
-    kWithin,   // Between two measured rates.
+    kWithin,   // The capacity is between two measured rates.
     kAbove,    // Even the highest rate reaches the goal. `rate` is the highest rate, a lower bound.
   };
   Where where = Where::kUnknown;
-  double rate = 0;  // Requests/s.
-  // Begins at 0 if the capacity is only known to lie below `rate`, and ends at infinity if it is
-  // only known to lie above. Computed by bootstrap: over blocks of requests within each load, and
-  // over whole arrival logs by exponential weights (Rubin, Annals of Statistics 1981). The weights
-  // are needed because loads of one rate differ by more than their own requests show.
+  double rate = 0;  // In requests/s.
+  // Begins at 0 if `rate` is only an upper bound, and ends at infinity if `rate` is only a lower
+  // bound. Computed by two bootstraps: over blocks of requests within each load, and over whole
+  // arrival logs by exponential weights (Rubin, Annals of Statistics 1981). The second is needed
+  // because loads of one rate differ by more than the spread of their own requests shows.
   Interval interval;
 };
 
@@ -52,8 +53,8 @@ const char* WhereName(Capacity::Where where);
 
 struct Ratio {
   double value = 0;
-  // Interval of the paired bootstrap: an effect of an arrival log on both modes counts only once.
-  // It begins at 0 or ends at infinity if a capacity that is only a bound leaves that side open.
+  // Interval of the paired bootstrap: an effect that an arrival log has on both modes cancels out.
+  // The interval begins at 0 or ends at infinity if one of the capacities is only a bound.
   Interval interval;
 
   bool IsOpen() const { return interval.low <= 0 || std::isinf(interval.high); }
@@ -68,16 +69,17 @@ class Capacities {
              uint64_t seed = 1);
 
   const Capacity& of(size_t mode) const { return capacities_[mode]; }
-  // Returns the capacity of `mode` over that of `base`; 0 if one of them has none.
+  // Returns the capacity of `mode` divided by the capacity of `base`; 0 if one of the two is
+  // unknown.
   Ratio RatioOf(size_t mode, size_t base) const;
 
  private:
   struct Resample {
     double rate = 0;
-    bool at_least = false;  // True if even the highest rate reached the goal.
+    bool at_least = false;  // True if in this resample even the highest rate reached the goal.
   };
   std::vector<Capacity> capacities_;
-  std::vector<std::vector<Resample>> resampled_;  // [mode][resample]
+  std::vector<std::vector<Resample>> resampled_;  // Indexed by [mode][resample].
 };
 
 }  // namespace baton

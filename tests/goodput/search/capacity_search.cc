@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-// Rates of the confirmations, as multiples of the capacity.
+// Rates of the confirming loads, as multiples of the capacity.
 constexpr double kBelow = 0.95, kAbove = 1.05;
 constexpr int kMaxReopened = 2;
 
@@ -28,9 +28,9 @@ Reached ReachedBy(const Share& share, double goal) {
   return Reached::kUndecided;
 }
 
-// Returns the least number of requests that can show a rate to be met: if none of them misses, the
-// goal is met with certainty. Fewer requests can't show this, however good they are. Wilson's
-// interval of n of n begins at n / (n + z^2).
+// Returns the smallest number of requests that can show a rate to be met: if all of these requests
+// are good, the goal is certainly met. Fewer requests can't show this, however good they are.
+// Wilson's interval for n good requests of n begins at n / (n + z^2).
 double MinToBeMet(double goal) { return 3.8415 * goal / (1 - goal); }
 
 }  // namespace
@@ -129,7 +129,7 @@ void CapacitySearch::JudgeConfirmation() {
   if (!above && reached == Reached::kMissed) {
     notes_.push_back(absl::StrCat(RateText(rate), " was not confirmed by a fresh seed"));
     high_ = rate;
-    low_ = 0;  // Rates below may have been met only by luck, too.
+    low_ = 0;  // Lower rates may also have been met only by luck.
     Reopen();
     return;
   }
@@ -168,7 +168,7 @@ void CapacitySearch::PlanConfirmAbove() {
                                 RateText(options_.max_rate)));
     return;
   }
-  // Asks for more requests, so that enough arrive even if chance brings fewer than the rate.
+  // Asks for more requests than needed, because by chance fewer may arrive than the rate says.
   const double min = MinToBeMet(options_.goal), asked = min + 2 * std::sqrt(min);
   if (asked / rate > LongestWindow(rate)) {
     EndUnconfirmed(absl::StrFormat(
@@ -213,7 +213,7 @@ void CapacitySearch::Reopen() {
 }
 
 void CapacitySearch::PlanNext() {
-  // After a refuted confirmation the answer is near, so the steps are small.
+  // After a refuted confirmation the capacity is near, so the steps are small.
   const double stride = reopened_ > 0 ? 1.1 : 2;
   if (high_ == std::numeric_limits<double>::infinity()) {
     if (low_ >= options_.max_rate) {
@@ -272,8 +272,8 @@ Interval CapacitySearch::WindowsLeft() const {
   const double wide = bracketed ? high_ / low_ : 2;
   const double halvings =
       std::max(0.0, std::ceil(std::log2(std::log(wide) / std::log(1 + options_.resolution))));
-  // Without a bracket, between one and a few more rates are needed to close it. Then, near the
-  // goal, the first probe usually leaves about three rates undecided.
+  // Without a bracket, one to a few more rates are needed to find one. Near the goal, the first
+  // probe of a rate usually leaves the rate undecided, for about three rates.
   const double min = (bracketed         ? 0
                       : probes_.empty() ? 2
                                         : 1) *

@@ -10,16 +10,16 @@
 namespace baton {
 
 struct SearchOptions {
-  double goal = 0.9;         // Attainment to reach.
+  double goal = 0.9;         // Attainment that a rate must reach.
   double first_rate = 1;     // Requests/s at which the search for a bracket begins.
   double min_rate = 0.01;    // The search gives up below this rate.
   double max_rate = 1e4;     // The search gives up above this rate.
   double resolution = 0.03;  // The bracket is narrow enough when high <= low * (1 + resolution).
   double probe_s = 30;       // Measurement window of the first probe at a rate.
-  double longest_s = 120;    // Max window of all probes at one undecided rate together.
-  // Both windows grow if a low rate would offer fewer requests than this.
+  double longest_s = 120;    // Max sum of the windows of all probes at one undecided rate.
+  // `probe_s` and `longest_s` grow if a low rate would offer fewer requests than this.
   double min_requests = 50;
-  uint64_t seed = 1;  // Seed of the first probe. Each further probe takes the next number.
+  uint64_t seed = 1;  // Seed of the first probe. Each further probe uses the next number.
 };
 
 enum class Reached { kUndecided, kMet, kMissed };
@@ -28,51 +28,52 @@ enum class Reached { kUndecided, kMet, kMissed };
 struct ProbePlan {
   enum class Purpose { kBracket, kBisect, kLengthen, kConfirmAt, kConfirmAbove, kSameRate };
   Purpose purpose = Purpose::kBracket;
-  double rate = 0;      // Requests/s.
+  double rate = 0;      // In requests/s.
   double window_s = 0;  // Length of the measurement window.
   uint64_t seed = 0;
 };
 const char* PurposeName(ProbePlan::Purpose purpose);
 
 // Searches for the highest rate of one mode at which attainment reaches a goal. It doubles or
-// halves the rate until one rate is met and one is missed. Then it bisects between the two. Then it
-// confirms the capacity with fresh seeds, 5 % below and 5 % above.
+// halves the rate until one rate is met and one is missed. Then it bisects between these rates.
+// Then it confirms the capacity with fresh seeds, 5 % below and 5 % above.
 //
-// A rate is judged by the 95 % interval of its attainment: it is met or missed if the interval lies
-// on one side of the goal. Else the rate is probed again, up to `longest_s`; after that, the value
-// alone decides, and a note says so.
+// A rate is judged by the 95 % interval of its attainment: it is met if the interval lies above the
+// goal, and missed if the interval lies below it. Else the rate is probed again, up to `longest_s`.
+// After that, the attainment alone decides, and a note says so.
 //
-// A confirmation is a load of half of `longest_s`, and no shorter than any probe of that rate. The
-// one above the capacity is also long enough to be able to refute it. A certain result against the
-// capacity refutes it, and the search goes on, twice at most. An uncertain result on the wrong side
-// of the goal gets a second load within `longest_s`. The search ends unconfirmed, with a note, if
-// both loads together stay on the wrong side, or if the capacity over all loads is not between the
-// two rates.
+// A confirmation is a load of half of `longest_s`, and no shorter than any probe of its rate. The
+// confirmation above the capacity is also long enough to be able to refute the capacity. If a
+// confirmation certainly contradicts the capacity, the search goes on, twice at most. If the result
+// is on the wrong side of the goal but uncertain, there is a second load within `longest_s`. The
+// search ends unconfirmed, with a note, if both loads together stay on the wrong side, or if the
+// capacity over all loads is not between the two confirmed rates.
 //
 // Pure logic: the owner runs the loads. Any one thread.
 class CapacitySearch {
  public:
   explicit CapacitySearch(const SearchOptions& options);
 
-  // Returns the next load to run, or nothing if the search has ended. Does not change until Add().
+  // Returns the next load to run, or nothing if the search has ended. The result stays the same
+  // until Add().
   std::optional<ProbePlan> Next() const { return next_; }
-  // Takes the result of the load from Next(): one outcome for each measured request, in order.
+  // Accepts the result of the load from Next(): one outcome for each measured request, in order.
   void Add(std::vector<uint8_t> good);
 
   const std::vector<Probe>& probes() const { return probes_; }
-  // The bracket: the highest rate judged as met (0: none) and the lowest judged as missed
-  // (infinite: none).
+  // The highest rate judged as met (0: none), and the lowest rate judged as missed (infinite:
+  // none).
   double low() const { return low_; }
   double high() const { return high_; }
   bool finished() const { return !next_; }
-  // Returns true if fresh seeds met the goal below the capacity and missed it above, at least by
-  // the value.
+  // Returns true if loads with fresh seeds met the goal below the capacity and missed it above.
+  // Their attainment must show this, but need not be certain.
   bool confirmed() const { return confirmed_; }
   // Returns notes for the reader: undecided rates, refuted confirmations, attainment that rose with
   // the rate, a capacity out of reach.
   std::vector<std::string> Notes() const;
 
-  // Returns the seconds of measurement windows still needed, at least and at most.
+  // Returns the min and max seconds of measurement windows that are still needed.
   Interval WindowsLeft() const;
 
  private:
@@ -85,7 +86,7 @@ class CapacitySearch {
   // Ends the search.
   void EndUnconfirmed(std::string why);
   void Reopen();
-  // Returns the verdict over all probes at `rate`.
+  // Returns the verdict over all probes at `rate`, and their attainment in `*share`.
   Reached Judge(double rate, Share* share) const;
   double WindowsAt(double rate) const;
   double ProbeWindow(double rate) const;
@@ -95,11 +96,11 @@ class CapacitySearch {
   const SearchOptions options_;
   std::optional<ProbePlan> next_;
   std::vector<Probe> probes_;
-  std::vector<double> windows_s_;  // Windows of probes_.
+  std::vector<double> windows_s_;  // Windows of probes_, in seconds.
   double low_ = 0, high_;
   int reopened_ = 0;
   std::vector<uint8_t> confirming_;  // Outcomes of the loads at the rate under confirmation.
-  double confirming_s_ = 0;          // Sum of the windows of these loads.
+  double confirming_s_ = 0;          // Sum of the windows of the loads in confirming_.
   bool confirmed_ = false;
   std::vector<std::string> notes_;
 };

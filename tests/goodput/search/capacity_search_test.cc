@@ -18,7 +18,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// A server whose attainment at each rate is known. The probe's seed decides which requests miss.
+// A server with a known attainment at each rate. The probe's seed decides which requests miss.
 struct KnownServer {
   std::function<double(double rate)> attained;
   uint64_t luck = 0;
@@ -31,8 +31,8 @@ struct KnownServer {
   }
 };
 
-// Returns an attainment curve that is steep around `capacity`, as with a queue, and crosses `goal`
-// there.
+// Returns an attainment curve that crosses `goal` at the rate `capacity`. The curve is steep there,
+// as with a queue.
 std::function<double(double)> Knee(double capacity, double goal, double steep = 12) {
   const double shift = std::log(goal / (1 - goal)) / steep;
   return [=](double rate) { return 1 / (1 + std::exp(steep * (rate / capacity - 1 - shift))); };
@@ -112,8 +112,8 @@ TEST(CapacitySearchTest, AnUndecidedRateIsLengthenedUpToItsBudgetThenJudgedByThe
 }
 
 TEST(CapacitySearchTest, WhatTheConfirmationRefutesIsSearchedAgain) {
-  // Until the confirmation, the search sees a lucky server. Then the server's capacity is a third
-  // lower.
+  // Until the confirmation, the search measures a server that was lucky. From then on, it measures
+  // the server's real capacity, which is a third lower.
   const KnownServer lucky{Knee(6, 0.9, 40)}, real{Knee(4, 0.9, 40)};
   CapacitySearch search({.first_rate = 4, .probe_s = 100, .longest_s = 400});
   bool confirming = false;
@@ -158,7 +158,7 @@ TEST(CapacitySearchTest, AConfirmationThatMissesTheGoalByItsValueIsNone) {
     const std::vector<uint8_t> wrong = above ? Outcomes(300, 27) : Outcomes(300, 33);
     const double rate = search.Next()->rate;
     const uint64_t seed = search.Next()->seed;
-    search.Add(wrong);  // Undecided, so the rate is loaded once more.
+    search.Add(wrong);  // The result is uncertain, so the rate is loaded once more.
     ASSERT_TRUE(search.Next().has_value());
     EXPECT_EQ(search.Next()->rate, rate);
     EXPECT_EQ(search.Next()->seed, seed + 1);
@@ -196,7 +196,7 @@ TEST(CapacitySearchTest, AConfirmationIsNoShorterThanAProbe) {
   }
 }
 
-// For a goal of 99 %, not even 300 requests without a miss are certain to meet it.
+// A goal of 99 % can't be shown to be met by 300 requests, even if none of them misses.
 TEST(CapacitySearchTest, ALoadThatCouldNotRefuteDoesNotConfirm) {
   const SearchOptions options{.goal = 0.99, .first_rate = 1, .probe_s = 30, .longest_s = 60};
   CapacitySearch tight = AboutToConfirm(options);
@@ -210,7 +210,7 @@ TEST(CapacitySearchTest, ALoadThatCouldNotRefuteDoesNotConfirm) {
   longer.Add(Outcomes(300, 0));
   ASSERT_FALSE(longer.finished());
   EXPECT_GT(longer.Next()->window_s * longer.Next()->rate, 400);
-  longer.Add(Outcomes(300, 4));  // 98.7 %, of fewer requests than were planned.
+  longer.Add(Outcomes(300, 4));  // Attainment is 98.7 %, but with fewer requests than were planned.
   EXPECT_FALSE(longer.confirmed());
 }
 
@@ -220,9 +220,10 @@ TEST(CapacitySearchTest, WhatIsConfirmedHoldsTheCapacityThatIsTold) {
   while (search.Next() && search.Next()->purpose != ProbePlan::Purpose::kConfirmAt)
     search.Add(server.Run(*search.Next()));
   ASSERT_TRUE(search.Next().has_value());
-  search.Add(Outcomes(100, 9));  // Met, but only by the value.
+  search.Add(Outcomes(100, 9));  // The attainment meets the goal, but not with certainty.
   ASSERT_EQ(search.Next()->purpose, ProbePlan::Purpose::kConfirmAbove);
-  search.Add(Outcomes(3000, 3000));  // This bends the whole curve.
+  // All requests are good above the capacity, which shifts the whole curve.
+  search.Add(Outcomes(3000, 3000));
   ASSERT_TRUE(search.finished());
   EXPECT_LT(Capacities({search.probes()}, 0.9, 0).of(0).rate,
             search.probes()[search.probes().size() - 2].rate);

@@ -23,8 +23,8 @@ Probe Made(double rate, int good, int offered, uint64_t seed = 1) {
 TEST(CapacityTest, LiesOnALogisticCurveOverTheLogarithmOfTheRate) {
   const Capacities found({{Made(4, 80, 100), Made(2, 95, 100), Made(1, 100, 100)}}, 0.9);
   EXPECT_EQ(found.of(0).where, Where::kWithin);
-  // The curve goes through the two near rates, with half a good and half a bad request added at
-  // each.
+  // The expected curve goes through the rates 2 and 4, with half a good and half a bad request
+  // added at each.
   const double at_2 = std::log(95.5 / 5.5), at_4 = std::log(80.5 / 20.5), goal = std::log(9);
   EXPECT_NEAR(found.of(0).rate, 2 * std::pow(2, (at_2 - goal) / (at_2 - at_4)), 1e-6);
   EXPECT_LT(found.of(0).interval.low, found.of(0).rate);
@@ -47,7 +47,7 @@ TEST(CapacityTest, AttainmentThatRisesIsPooled) {
 TEST(CapacityTest, OutOfReachIsABoundAndSaysWhich) {
   const Capacities found({{Made(2, 80, 100)}, {Made(2, 95, 100)}, {}, {Probe{.rate = 1}}}, 0.9, 10);
   EXPECT_EQ(found.of(0).where, Where::kBelow);
-  // Not lower: attainment may stay high until just below that rate.
+  // The upper bound is not lower than 2: attainment may be high until just below that rate.
   EXPECT_EQ(found.of(0).rate, 2);
   EXPECT_EQ(found.of(0).interval.low, 0);
   EXPECT_EQ(found.of(1).where, Where::kAbove);
@@ -79,7 +79,8 @@ TEST(CapacityTest, ARatioIsOpenOnTheSideThatABoundLeavesUnknown) {
   EXPECT_TRUE(two.RatioOf(1, 0).IsUnknown());
 }
 
-// Here it is chance if the highest rate misses the goal. So the capacity has no known upper end.
+// In this test it is chance if the highest rate misses the goal. So the capacity has no known upper
+// bound.
 TEST(CapacityTest, AnIntervalThatReachesTheHighestRateIsOpen) {
   const std::vector<Probe> probes = {Made(4, 500, 500, 1), Made(6, 89, 100, 2)};
   const Capacities found({probes, {Made(4, 500, 500, 3), Made(6, 200, 500, 4)}}, 0.9);
@@ -98,8 +99,8 @@ TEST(CapacityTest, ProbesOfOneRateAreOneProbe) {
   EXPECT_EQ(RatePoints(probes)[0].share.count, 200u);
 }
 
-// Hard requests miss in both modes; the second mode misses a few more. Paired, the ratio is known
-// far better than the two capacities suggest.
+// The same hard requests miss in both modes, and the second mode misses a few more. A paired
+// bootstrap knows their ratio far better than the intervals of the two capacities suggest.
 TEST(CapacityTest, RatioOfModesUnderOneArrivalLogIsPaired) {
   Draws draws(3);
   std::vector<std::vector<Probe>> modes(2), unpaired(2);
@@ -130,7 +131,8 @@ TEST(CapacityTest, RatioOfModesUnderOneArrivalLogIsPaired) {
 // The interval contains the true crossing about as often as it claims.
 TEST(CapacityTest, IntervalsCoverTheTruth) {
   Draws draws(17);
-  const auto attained = [](double rate) { return 1 - 0.05 * rate; };  // 0.9 at rate 2.
+  // Attainment is 0.9 at rate 2.
+  const auto attained = [](double rate) { return 1 - 0.05 * rate; };
   int covered = 0;
   for (int trial = 0; trial < 100; ++trial) {
     std::vector<Probe> probes;

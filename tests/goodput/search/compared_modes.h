@@ -11,13 +11,13 @@ namespace baton {
 // One side of a comparison.
 struct ComparedSide {
   std::string name;      // Name of the mode, or the user's name for an endpoint.
-  std::string endpoint;  // HOST:PORT; empty: that of --endpoint.
+  std::string endpoint;  // HOST:PORT; empty: the value of --endpoint.
   std::string mode;      // Mode to ask for; empty: the router's default.
 };
 
-// Parses "disaggregated,colocated,auto" or "old=127.0.0.1:1,new=127.0.0.1:2". If a name is that of
-// a mode, requests ask for this mode; other names only label their endpoint. InvalidArgument
-// contains the word that can't be used.
+// Parses "disaggregated,colocated,auto" or "old=127.0.0.1:1,new=127.0.0.1:2". If a name is a
+// mode's, requests ask for that mode; other names only label their endpoint. An InvalidArgument
+// contains the invalid word.
 absl::StatusOr<std::vector<ComparedSide>> ParseComparedSides(absl::string_view text);
 
 }  // namespace baton

@@ -42,7 +42,8 @@ void ComparedSearch::PlanNext(size_t after) {
       const Capacity found = Capacities({search.probes()}, options_.goal, 0).of(0);
       if (found.where != Capacity::Where::kBelow) same_rate_ = std::max(same_rate_, found.rate);
     }
-    if (same_rate_ == 0) return;  // No mode reaches the goal at any rate.
+    // No mode reaches the goal at any rate, so there is no rate at which to compare them.
+    if (same_rate_ == 0) return;
   }
   size_t longest = 0;
   for (const CapacitySearch& search : searches_)

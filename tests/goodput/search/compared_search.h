@@ -8,10 +8,10 @@
 
 namespace baton {
 
-// Searches of several modes, one load of each in turn (ABCABC...), so that slow changes of the
-// machine affect all modes alike. The k-th load of every mode has the same seed. After all
-// searches, each mode is loaded once more at the highest capacity found, with one seed, so that
-// latencies are compared at the same rate. Pure logic, as CapacitySearch.
+// Searches of several modes in turn, one load of each mode after the other (ABCABC...), so that
+// slow changes of the machine affect all modes alike. The k-th load of every mode has the same
+// seed. After all searches, each mode is loaded once more at the highest capacity found, with one
+// seed, so that latencies are compared at the same rate. Pure logic: the owner runs the loads.
 class ComparedSearch {
  public:
   ComparedSearch(size_t modes, const SearchOptions& options);
@@ -20,13 +20,14 @@ class ComparedSearch {
     size_t mode = 0;
     ProbePlan plan;
   };
-  // Returns the next load, or nothing at the end. Does not change until Add().
+  // Returns the next load, or nothing if the search has ended. The result stays the same until
+  // Add().
   std::optional<Step> Next() const { return next_; }
   void Add(std::vector<uint8_t> good);
 
   const CapacitySearch& search(size_t mode) const { return searches_[mode]; }
-  // Return the seconds of measurement windows, and the number of loads, still needed at least and
-  // at most.
+  // Return the min and max of what is still needed: seconds of measurement windows, and number of
+  // loads.
   Interval WindowsLeft() const;
   Interval LoadsLeft() const;
 

@@ -12,8 +12,8 @@
 
 namespace baton {
 
-// Data that a search leaves behind: every load it ran, complete. tests/goodput/README.md describes
-// the file.
+// Data that a search leaves behind: all its loads, with every record. tests/goodput/README.md
+// describes the file.
 
 struct SearchedLoad {
   ProbePlan plan;
@@ -23,17 +23,18 @@ struct SearchedLoad {
 struct SearchedMode {
   std::string name;      // disaggregated, colocated, auto, or the user's name for an endpoint.
   std::string endpoint;  // HOST:PORT.
-  std::vector<SearchedLoad> loads;  // In the order in which they ran.
-  bool finished = false;            // True if the search ended by itself.
-  bool confirmed = false;  // True if fresh seeds confirmed the capacity, below and above it.
+  std::vector<SearchedLoad> loads;  // Loads in the order in which they ran.
+  bool finished = false;  // True if the search ended by itself, not by a stop or the time limit.
+  // True if fresh seeds confirmed the capacity at rates below and above it.
+  bool confirmed = false;
   std::vector<std::string> notes;
 };
 
 struct SearchResult {
   std::string tool_version;
   std::string started_at;                   // RFC 3339, in UTC.
-  std::map<std::string, std::string> spec;  // Flags as given.
-  double goal = 0.9;                        // Attainment to reach.
+  std::map<std::string, std::string> spec;  // Flags as they were given.
+  double goal = 0.9;                        // Attainment that a rate must reach.
   bool partial = false;  // True if the search was stopped, or ran out of time, before its end.
   // Reasons why the search is partial, and other notes for the reader.
   std::vector<std::string> remarks;
@@ -42,7 +43,7 @@ struct SearchResult {
 
 // Returns 1 for each measured request that was good and 0 for the others, in order of arrival.
 std::vector<uint8_t> GoodOnes(const RunResult& run);
-// Returns the loads of a mode that count, as probes: those that ran to their end.
+// Returns the complete loads of a mode as probes. Partial loads do not count.
 std::vector<Probe> ProbesOf(const SearchedMode& mode);
 // Rates between which fresh seeds have confirmed a capacity. Each rate is judged by all its
 // confirming loads together.
@@ -59,10 +60,10 @@ std::optional<ConfirmedRates> ConfirmedRatesOf(const SearchedMode& mode, double 
 Capacities CapacitiesOf(const SearchResult& search);
 
 inline constexpr int kSearchFileVersion = 1;
-// Converts a search to JSON. Includes capacities and ratios beside the loads, for people and
-// scripts. SearchFromJson does not read them.
+// Converts a search to JSON. Besides the loads, the JSON contains capacities and ratios for people
+// and scripts, which SearchFromJson ignores.
 nlohmann::ordered_json SearchToJson(const SearchResult& search);
-// Reads a search from JSON. InvalidArgument names the key and its error.
+// Reads a search from JSON. An InvalidArgument names the key and its error.
 absl::StatusOr<SearchResult> SearchFromJson(const nlohmann::ordered_json& json);
 
 }  // namespace baton

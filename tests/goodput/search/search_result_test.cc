@@ -56,7 +56,7 @@ TEST(SearchResultTest, TellsCapacitiesAndRatios) {
 TEST(SearchResultTest, WhatFreshSeedsHaveNotShownIsNotConfirmed) {
   SearchedMode mode{.name = "auto", .finished = true, .confirmed = true};
   const auto load = [&](ProbePlan::Purpose purpose, double rate, int good) {
-    RunResult run;  // A run of 100 requests.
+    RunResult run;  // Each load is a run of 100 requests.
     for (int i = 0; i < 100; ++i) {
       RequestRecord record{.measured = true};
       record.outcome = i < good ? Outcome::kCompleted : Outcome::kFailed;
@@ -67,12 +67,14 @@ TEST(SearchResultTest, WhatFreshSeedsHaveNotShownIsNotConfirmed) {
   };
   using Purpose = ProbePlan::Purpose;
   EXPECT_FALSE(ConfirmedRatesOf(mode, 0.9).has_value());
-  load(Purpose::kConfirmAt, 4.6, 20);  // Refuted, so a later rate counts.
+  // The confirmation at 4.6 is refuted, so the load at a later rate counts.
+  load(Purpose::kConfirmAt, 4.6, 20);
   load(Purpose::kConfirmAt, 3.8, 92);
   EXPECT_FALSE(ConfirmedRatesOf(mode, 0.9).has_value());
   load(Purpose::kConfirmAbove, 4.2, 91);
   EXPECT_FALSE(ConfirmedRatesOf(mode, 0.9).has_value());
-  load(Purpose::kConfirmAbove, 4.2, 85);  // Both loads together: 88 %.
+  // The two loads at 4.2 together have an attainment of 88 %.
+  load(Purpose::kConfirmAbove, 4.2, 85);
   const auto confirmed = ConfirmedRatesOf(mode, 0.9);
   ASSERT_TRUE(confirmed.has_value());
   EXPECT_EQ(confirmed->met, 3.8);
@@ -80,7 +82,7 @@ TEST(SearchResultTest, WhatFreshSeedsHaveNotShownIsNotConfirmed) {
   EXPECT_TRUE(confirmed->Hold({.where = Capacity::Where::kWithin, .rate = 4}));
   EXPECT_FALSE(confirmed->Hold({.where = Capacity::Where::kWithin, .rate = 3.7}));
   EXPECT_FALSE(confirmed->Hold({.where = Capacity::Where::kAbove, .rate = 4}));
-  load(Purpose::kConfirmAt, 3.8, 80);  // Both loads together: 86 %.
+  load(Purpose::kConfirmAt, 3.8, 80);  // The two loads at 3.8 together have an attainment of 86 %.
   EXPECT_FALSE(ConfirmedRatesOf(mode, 0.9).has_value());
   mode.loads.pop_back();
   mode.confirmed = false;

@@ -46,9 +46,9 @@ RunResult SimulatedRun(const SimulatedLoad& load) {
   run.window_end_s = kWarmup + load.window_s;
 
   Draws draws(load.seed * 7919);
-  // Times at which the workers have computed all prompts given to them.
+  // For each worker, the time at which it has computed all prompts given to it.
   std::array<double, 2> free_at = {0, 0};
-  std::array<std::vector<double>, 2> decodes;  // End times of the sequences of each worker.
+  std::array<std::vector<double>, 2> decodes;  // For each worker, the end times of its sequences.
   double at = 0;
   for (uint32_t index = 0; at < run.window_end_s; ++index) {
     at += Exponential(&draws) / load.rate;

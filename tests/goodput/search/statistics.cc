@@ -34,12 +34,13 @@ double AutocorrelationTime(absl::Span<const uint8_t> outcomes) {
     }
     return sum / n / variance;
   };
-  double time = -1;  // The sum below counts lag 0 twice; it must count once.
+  // The sum below counts the correlation at lag 0, which is 1, twice; the -1 corrects this.
+  double time = -1;
   for (size_t lag = 0, stride = 2; lag + 1 < n / 2; lag += stride) {
     const double pair = correlation(lag) + correlation(lag + 1);
     if (pair <= 0) break;
-    // Slow drift is correlated over very many lags, and adding them all would take n^2 time. So far
-    // lags are sampled, and each also stands for its neighbours.
+    // Slow drift is correlated over very many lags, and adding all of them would take n^2 time. So
+    // large lags are sampled, and each sampled lag also stands for its neighbours.
     stride = std::max<size_t>(2, lag / 64);
     time += pair * stride;
     if (time > n / 10.0) break;
@@ -63,7 +64,7 @@ double Quantile(absl::Span<const double> sorted, double q) {
   const double place = std::clamp(q, 0.0, 1.0) * (sorted.size() - 1);
   const size_t below = static_cast<size_t>(place);
   if (below + 1 == sorted.size()) return sorted.back();
-  // Equal neighbours may be infinite.
+  // Two equal neighbours may be infinite, and interpolation between them would give NaN.
   if (place == below || sorted[below] == sorted[below + 1]) return sorted[below];
   return sorted[below] + (place - below) * (sorted[below + 1] - sorted[below]);
 }

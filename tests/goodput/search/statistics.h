@@ -19,13 +19,13 @@ struct Interval {
 Interval WilsonInterval(double successes, double trials);
 
 // Returns the number of successive outcomes that carry as much information as one independent
-// outcome: 1 if all are independent, more if misses come in bursts. Computed as 1 + 2 sum of
-// autocorrelations, cut off where their pairs are no longer positive (Geyer, Statistical Science
-// 1992). At most a tenth of the sample.
+// outcome: 1 if all are independent, more if misses come in bursts. Computed as 1 + 2 times the sum
+// of the autocorrelations, cut off where the sum of two successive ones is no longer positive
+// (Geyer, Statistical Science 1992). The result is at most a tenth of the sample.
 double AutocorrelationTime(absl::Span<const uint8_t> outcomes);
 
-// The share of outcomes that are not 0, and its interval. The interval is Wilson's, for as many
-// trials as are independent. A bootstrap would call 100 of 100 certain.
+// The share of outcomes that are not 0, and its interval. This is Wilson's interval for the number
+// of independent trials. A bootstrap would call 100 of 100 certain.
 struct Share {
   double value = 0;
   Interval interval;
@@ -45,8 +45,8 @@ class Draws {
  public:
   explicit Draws(uint64_t seed) : state_(seed) {}
   uint64_t Next();
-  // Returns a number from 0 to `bound` - 1; `bound` must be above 0. Nearly equal bounds give
-  // nearly equal numbers.
+  // Returns a number from 0 to `bound` - 1; `bound` must be above 0. In equal states, nearly equal
+  // bounds give nearly equal numbers.
   uint64_t Below(uint64_t bound);
   // Returns a number from the exponential law with mean 1.
   double Exponential();
@@ -55,7 +55,7 @@ class Draws {
   uint64_t state_;
 };
 
-// Draws the number of good outcomes of a sample again, in blocks, so that correlated outcomes stay
+// Resamples the number of good outcomes of a sample, in blocks, so that correlated outcomes stay
 // together (circular block bootstrap; Politis and Romano, 1992).
 class BlockSample {
  public:
@@ -63,14 +63,14 @@ class BlockSample {
   explicit BlockSample(absl::Span<const uint8_t> outcomes);
 
   size_t size() const { return sums_.size() - 1; }
-  // Returns the number of good outcomes among size() outcomes, in blocks that begin at places drawn
-  // from `draws`. Generators of the same state with equal blocks draw the same places from several
+  // Returns the number of good outcomes in a resample of size() outcomes. `draws` decides where its
+  // blocks of `block` outcomes begin. Generators in equal states choose the same blocks in several
   // samples. So the outcomes of two modes under the same arrivals stay paired.
   double Draw(Draws* draws, size_t block) const;
   size_t block() const { return block_; }
 
  private:
-  std::vector<uint32_t> sums_;  // sums_[i] counts the good ones of the first i outcomes.
+  std::vector<uint32_t> sums_;  // sums_[i] is the number of good outcomes among the first i.
   size_t block_ = 1;
 };
 

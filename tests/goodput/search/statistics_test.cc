@@ -16,7 +16,7 @@ std::vector<uint8_t> Outcomes(size_t good, size_t bad) {
 }
 
 TEST(StatisticsTest, WilsonIntervalsAreThoseOfTheTables) {
-  // Values from Newcombe, Statistics in Medicine 1998, table I, method 3.
+  // The expected values are from Newcombe, Statistics in Medicine 1998, table I, method 3.
   EXPECT_NEAR(WilsonInterval(81, 263).low, 0.2553, 5e-5);
   EXPECT_NEAR(WilsonInterval(81, 263).high, 0.3662, 5e-5);
   EXPECT_NEAR(WilsonInterval(15, 148).low, 0.0624, 5e-5);
@@ -50,7 +50,7 @@ TEST(StatisticsTest, LongBurstsAndDriftsAreJudgedInTime) {
   for (size_t i = 0; i < 400000; ++i) drift.push_back(draws.Below(2000000) >= i);
   const std::clock_t begin = std::clock();
   EXPECT_GT(AutocorrelationTime(drift), 100);
-  // Seconds of processor time. An earlier version needed minutes.
+  // The limit is in seconds of processor time. An earlier version needed minutes.
   EXPECT_LT(double(std::clock() - begin) / CLOCKS_PER_SEC, 60);
 }
 

@@ -27,7 +27,8 @@ class TimedRouter final : public v1::Inference::Service {
   using Writer = grpc::ServerWriter<v1::GenerateEvent>;
 
   static constexpr uint32_t kVocabulary = 5000;
-  static constexpr int32_t kKnown = 4900;  // From this id on, ids are not tokens.
+  // The first id that is not a token. All higher ids are unknown too.
+  static constexpr int32_t kKnown = 4900;
 
   TimedRouter() {
     auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {this}});
@@ -45,21 +46,21 @@ class TimedRouter final : public v1::Inference::Service {
   // Wait before the first token: `ttft`, plus `ttft_per_token` for each token of the prompt.
   absl::Duration ttft = absl::ZeroDuration();
   absl::Duration ttft_per_token = absl::ZeroDuration();
-  // Waits before the later tokens. The last one repeats; empty: no waits.
+  // Waits before the tokens after the first. The last wait repeats; empty: no waits.
   std::vector<absl::Duration> gaps;
-  // If set, replaces Answer().
+  // If set, is called instead of Answer().
   std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&, Writer*)>
       on_generate;
-  bool counts_tokens = true;  // If true, answers Tokenize; each byte of a text is a token.
+  bool counts_tokens = true;  // If true, answers the call Tokenize; each byte of a text is a token.
   std::function<bool(int32_t)> is_special = [](int32_t id) { return id < 3; };
 
-  // Returns the index of a request in its load, from its id.
+  // Returns the index of a request in its load, which is a part of the request's id.
   static uint32_t IndexOf(const v1::GenerateRequest& request) {
     return static_cast<uint32_t>(
         std::atoi(request.request_id().substr(request.request_id().rfind('-') + 1).c_str()));
   }
 
-  // Sends Accepted, `tokens` tokens with their waits, Finished and Summary.
+  // Answers a request: sends Accepted, `tokens` tokens with their waits, Finished and Summary.
   grpc::Status Answer(grpc::ServerContext* context, const v1::GenerateRequest& request,
                       Writer* writer, uint32_t tokens) {
     Accept(request, writer);
@@ -109,7 +110,7 @@ class TimedRouter final : public v1::Inference::Service {
   }
 
  private:
-  // Lets answers wait until a time has passed, their client has left, or the test ends.
+  // Makes answers wait until a time has passed, their client has left, or the test ends.
   class Waiting {
    public:
     // Returns false if the call was cancelled or the test ended meanwhile.

@@ -22,7 +22,7 @@ class LengthDistribution {
   // InvalidArgument says what is wrong, and on which line of a table.
   static absl::StatusOr<LengthDistribution> Parse(absl::string_view text);
 
-  // Returns a length from 1 to kLongest. Every distribution takes the same count of numbers from
+  // Returns a length from 1 to kLongest. Every distribution draws the same count of numbers from
   // `random`.
   uint32_t Draw(RandomStream* random) const;
 

@@ -32,7 +32,8 @@ absl::StatusOr<FilePrompt> ParseLine(absl::string_view line, bool is_json) {
     RETURN_IF_ERROR(status);
   } else {
     prompt.text = std::string(line);
-    // In the dump, bytes that are not UTF-8 are replaced by U+FFFD, so the texts then differ.
+    // The dump replaces bytes that are not UTF-8 by U+FFFD, so a text with such bytes differs from
+    // its dump.
     const std::string dumped =
         json(prompt.text).dump(-1, ' ', true, json::error_handler_t::replace);
     if (json::parse(dumped) != json(prompt.text))

@@ -15,11 +15,12 @@ class RandomStream {
   RandomStream(uint64_t seed, Purpose purpose, uint64_t index = 0);
 
   uint64_t Next();
-  uint32_t Below(uint32_t n);  // Below n, which must be above 0.
-  double Uniform();            // In (0, 1].
-  double Exponential();        // Mean 1.
-  double Normal();             // Mean 0, standard deviation 1.
-  double Gamma(double shape);  // Mean `shape`, scale 1 (Marsaglia and Tsang, 2000).
+  uint32_t Below(uint32_t n);  // Returns a number from 0 to n - 1; n must be above 0.
+  double Uniform();            // Returns a number in (0, 1].
+  double Exponential();        // Exponential distribution with mean 1.
+  double Normal();             // Normal distribution with mean 0 and standard deviation 1.
+  // Gamma distribution with mean `shape` and scale 1 (Marsaglia and Tsang, 2000).
+  double Gamma(double shape);
 
  private:
   uint64_t state_;

@@ -10,7 +10,7 @@ namespace baton {
 
 // One request of a recorded trace.
 struct TraceRow {
-  double at_s = 0;  // Seconds from the first row.
+  double at_s = 0;  // Arrival, in seconds from the first row.
   uint32_t prompt_tokens = 0;
   uint32_t output_tokens = 0;
   // Ids of the prompt's blocks, in order. Equal ids mean equal tokens.
@@ -18,9 +18,9 @@ struct TraceRow {
 };
 
 struct Trace {
-  static constexpr uint32_t kBlockTokens = 512;  // Block size of Mooncake's hash_ids.
-  std::vector<TraceRow> rows;                    // In order of time.
-  // Returns the seconds until the trace would begin again: its length and one mean gap.
+  static constexpr uint32_t kBlockTokens = 512;  // Tokens per block in Mooncake's hash_ids.
+  std::vector<TraceRow> rows;                    // All rows of the trace, in order of time.
+  // Returns the seconds after which the trace repeats: its length plus one mean gap.
   double Period() const;
   double Rate() const { return static_cast<double>(rows.size()) / Period(); }
 };
