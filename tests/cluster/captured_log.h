@@ -11,23 +11,23 @@
 
 namespace baton {
 
-// Captures the standard error of a process: copies it to a file and keeps its lines, so that a test
-// can wait for one. Any thread.
+// Captures the standard error of a process: copies it to a file, and keeps its lines, so that a
+// test can wait for a line. Any thread.
 class CapturedLog {
  public:
   // Starts a thread that reads `pipe` to its end and appends everything to `file`. The thread then
-  // closes both.
+  // closes both file descriptors.
   CapturedLog(int pipe, int file);
-  // Waits for the end of the pipe, so the process must have ended before.
+  // Waits for the end of the pipe, so the process must have ended before this call.
   ~CapturedLog();
 
-  // Number of lines so far.
+  // Returns the number of lines so far.
   size_t size() const;
-  // Returns line `i`, and waits for it if necessary. Returns DeadlineExceeded after `timeout`, and
-  // Unavailable if the log ended before that line.
+  // Returns line `i`, and waits for it if necessary. Returns DeadlineExceeded after `timeout`, or
+  // Unavailable if the log ended before line `i`.
   absl::StatusOr<std::string> Line(size_t i, absl::Duration timeout) const;
-  // Returns the first line that contains `text`, from line number `from` on. Waits and fails as
-  // Line() does.
+  // Returns the first line that contains `text`, from line number `from` on. Waits as Line() does,
+  // and returns the same errors.
   absl::StatusOr<std::string> WaitFor(absl::string_view text, absl::Duration timeout,
                                       size_t from = 0) const;
 

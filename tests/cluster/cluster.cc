@@ -82,8 +82,8 @@ absl::Status Cluster::StartRouter(const std::string& listen) {
   ASSIGN_OR_RETURN(std::string address,
                    router_->WaitForLine("listening on ", options_.start_timeout));
   address_ = std::move(address);
-  // The stub is kept: calls may still run on the stub of a router that died, and it reconnects to a
-  // new router at the same address.
+  // Makes the stub only once, because calls may still run on the stub of a router that died. The
+  // stub reconnects to a new router at the same address.
   if (stub_ == nullptr) stub_ = v1::Inference::NewStub(Dial(address_));
   return absl::OkStatus();
 }
@@ -132,7 +132,7 @@ absl::Status Cluster::RestartRouter() {
 absl::Status Cluster::WaitCounted(const std::function<bool(const Counted&)>& reached,
                                   absl::Duration timeout) {
   const absl::Time until = absl::Now() + timeout;
-  // The router's newest line counts, so all lines that are already there are read first.
+  // Only the router's newest line counts. So all lines that the log already has are read first.
   while (router_lines_ < router_->log().size() || !reached(counted_)) {
     const absl::StatusOr<std::string> line =
         router_->log().Line(router_lines_, until - absl::Now());

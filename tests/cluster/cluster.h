@@ -14,17 +14,17 @@
 
 namespace baton {
 
-// Returns the path of baton-prefill-test or baton-decode-test (tests/programs). `programs` is the
-// folder of the shipped programs. The folder of the test programs lies beside it, in a build as
-// well as in a GPU archive.
+// Returns the path of the program baton-prefill-test or baton-decode-test (tests/programs).
+// `programs` is the folder of the shipped programs. The folder of the test programs lies beside it,
+// in a build and also in a GPU archive.
 std::string TestWorkerProgram(const std::string& role, const std::string& programs);
 
 // A router and workers as processes on loopback, for tests that cross all modules.
 class Cluster {
  public:
   struct Options {
-    std::string model;     // folder; default: the demo model
-    std::string programs;  // folder of the shipped programs; default: this build's
+    std::string model;     // Folder of the model; default: the demo model.
+    std::string programs;  // Folder of the shipped programs; default: the programs of this build.
     // True if the workers are the programs of tests/programs, which support emulated devices.
     bool test_workers = false;
     int prefill = 1;
@@ -32,20 +32,23 @@ class Cluster {
     std::vector<std::string> router_flags;
     std::vector<std::string> prefill_flags;
     std::vector<std::string> decode_flags;
-    // Value of --kv-bytes for every worker whose flags don't set it. Empty: the worker chooses. A
-    // small default, since workers allocate their KV pool at start and tests run side by side.
+    // Value of --kv-bytes for every worker whose flags don't set it. If empty, the worker chooses.
+    // The default is small, because workers allocate their KV pool at start and tests run in
+    // parallel.
     std::string kv_bytes = "64Mi";
-    // Limit for each process to start, and for a first pair to serve.
+    // Time limit for each process to start, and for the first pair of workers to serve.
     absl::Duration start_timeout = absl::Seconds(30);
-    // False if the workers can't serve together. Start() then only waits until they are ready.
+    // False if the workers can't serve together. Start() then only waits until all workers are
+    // ready.
     bool pairs = true;
   };
-  // Starts everything and waits until all workers are ready and at least one pair can serve.
+  // Starts the router and the workers. Returns when all workers are ready and at least one pair can
+  // serve.
   static absl::StatusOr<std::unique_ptr<Cluster>> Start(Options options);
   ~Cluster();
 
-  // A worker is named by its role and index, as in prefill(0). A worker that is started again
-  // listens at a new port.
+  // The processes. Workers of a role are numbered from 0. A worker that is started again listens at
+  // a new port.
   Process& router() { return *router_; }
   Process& prefill(int i) { return *prefill_[i]; }
   Process& decode(int i) { return *decode_[i]; }
@@ -58,13 +61,14 @@ class Cluster {
   // Waits until the router's log reports at least this many ready workers of each role, and a pair
   // that can serve.
   absl::Status WaitReady(int prefill, int decode, absl::Duration timeout);
-  // Waits until the router's log reports fewer workers than this of at least one role.
+  // Waits until the router's log reports fewer than `prefill` prefill workers or fewer than
+  // `decode` decode workers.
   absl::Status WaitNotReady(int prefill, int decode, absl::Duration timeout);
 
   const std::string& address() const { return address_; }
   // Process ids of all processes that this cluster ever started.
   const std::set<pid_t>& pids() const { return pids_; }
-  // Folder of the logs: router.log, prefill0.log, ...
+  // Folder of the logs, which are router.log, prefill0.log and so on.
   const std::string& folder() const { return folder_; }
   v1::Inference::Stub& stub() { return *stub_; }
 
@@ -72,10 +76,11 @@ class Cluster {
   explicit Cluster(Options options) : options_(std::move(options)) {}
   absl::Status StartRouter(const std::string& listen);
   absl::Status StartWorker(const std::string& role, int i);
-  // Counts of workers that the router's log reports.
+  // Numbers of workers that the router's log reports.
   struct Counted {
-    int prefill = 0, decode = 0;  // workers that can serve; ready workers if `pairs` is false
-    bool pair = false;            // true if at least one pair of workers can serve
+    // Workers that can serve. If `pairs` is false, workers that are ready.
+    int prefill = 0, decode = 0;
+    bool pair = false;  // True if at least one pair of workers can serve.
   };
   absl::Status WaitCounted(const std::function<bool(const Counted&)>& reached,
                            absl::Duration timeout);
@@ -88,13 +93,13 @@ class Cluster {
   std::string address_;
   std::unique_ptr<v1::Inference::Stub> stub_;
   std::unique_ptr<Process> router_;
-  size_t router_lines_ = 0;  // lines of the router's log that have been read
-  Counted counted_;          // counts of the newest line that has any
+  size_t router_lines_ = 0;  // Number of lines of the router's log that have been read.
+  Counted counted_;          // The counts in the newest log line that has counts.
   std::vector<std::unique_ptr<Process>> prefill_, decode_;
   std::vector<std::string> prefill_addresses_, decode_addresses_;
 };
 
-// All events of one Generate call, put together.
+// All events of one Generate call, collected in one object.
 struct Answer {
   absl::Status status;
   bool accepted = false;
@@ -102,21 +107,23 @@ struct Answer {
   std::vector<v1::Token> tokens;
   v1::Finished finished;
   v1::Summary summary;
-  std::vector<v1::Token> prompt;  // prompt tokens with logprobs, if the request asked for them
-  std::vector<Answer> others;     // answers 1 and up, without `status`, `accepted` and `prompt`
+  // Tokens of the prompt with their logprobs, if the request asked for them.
+  std::vector<v1::Token> prompt;
+  // Answers 1 and up. In them, `status`, `accepted` and `prompt` are not set.
+  std::vector<Answer> others;
 
   std::vector<int32_t> ids() const;
 };
 
-// Runs one request to its end. Calls `on_token` with every token as it arrives, also with those of
-// the prompt if they have logprobs. Returns an Internal status if the events break the protocol:
-// wrong order, or positions that skip or repeat.
+// Runs one request to its end. Calls `on_token` with every token as it arrives, and also with the
+// tokens of the prompt if they have logprobs. Returns an Internal status if the events break the
+// protocol: if they come in a wrong order, or if positions skip or repeat.
 Answer Generate(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
                 absl::Duration deadline = absl::Seconds(120),
                 const std::function<void(const v1::Token&)>& on_token = nullptr);
 
-// Returns a greedy request for these token ids. It gets exactly `max_tokens` tokens, since it
-// ignores the model's end tokens.
+// Returns a greedy request whose prompt has the given token ids. The answer has exactly
+// `max_tokens` tokens, since the request ignores the model's end tokens.
 v1::GenerateRequest TokenRequest(const std::vector<int32_t>& ids, int max_tokens);
 
 }  // namespace baton

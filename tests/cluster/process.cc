@@ -18,7 +18,7 @@
 namespace baton {
 namespace {
 
-// Returns true if `fd` became readable, or its other end closed, before `until`.
+// Returns true if `fd` can be read, or its other end was closed, before the time `until`.
 bool WaitReadable(int fd, absl::Time until) {
   while (true) {
     const int64_t left = std::max<int64_t>(0, absl::ToInt64Milliseconds(until - absl::Now()));

@@ -13,7 +13,8 @@
 
 namespace baton {
 
-// A program that runs beside a test. It is killed when the test ends, even if the test crashes.
+// A program that runs beside a test. When the test ends, the program is killed, even if the test
+// crashes.
 class Process {
  public:
   // Starts `arguments[0]` with the other arguments. Its standard error goes to log() and is
@@ -28,8 +29,8 @@ class Process {
   pid_t pid() const { return pid_; }
   // Standard error of the program since its start.
   const CapturedLog& log() const { return log_; }
-  // Waits for a line of standard output that begins with `prefix`, and returns the rest of that
-  // line. Returns DeadlineExceeded after `timeout`, and Unavailable if the program ended without
+  // Waits for a line of standard output that begins with `prefix`, and returns the rest of the
+  // line. Returns DeadlineExceeded after `timeout`, or Unavailable if the program ended without
   // such a line.
   absl::StatusOr<std::string> WaitForLine(absl::string_view prefix, absl::Duration timeout);
   void Signal(int signal_number);
@@ -46,7 +47,8 @@ class Process {
   std::string unread_;
   bool reaped_ = false;
   int exit_status_ = 0;
-  // The last member, so that it is destroyed first, after ~Process has ended the process.
+  // This is the last member, so it is destroyed first: after ~Process has ended the process, but
+  // before the other members.
   CapturedLog log_;
 };
 

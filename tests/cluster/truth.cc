@@ -51,7 +51,7 @@ absl::Status Truth::Open(const std::string& folder, std::optional<DType> kv_type
   std::byte* pool = nullptr;
   if (device_.runtime != nullptr) {
     ASSIGN_OR_RETURN(std::byte * memory, device_.runtime->Allocate(bytes));
-    pool = memory;  // is freed together with the device
+    pool = memory;  // This memory is freed together with the device.
   } else {
     memory_.resize(bytes);
     pool = memory_.data();

@@ -4,7 +4,8 @@
 
 bench_packages=(libbenchmark-dev)
 
-# bench WHAT [--no-install] [FLAG]...: builds and runs a benchmark. Other flags are passed on to it.
+# bench WHAT [--no-install] [FLAG]...: builds and runs the benchmark WHAT. Passes all other flags on
+# to the benchmark.
 bench() {
   local what=${1:-} mode=install
   case $what in

@@ -3,7 +3,8 @@
 # machines. ./baton sources this file, which uses its functions (say, die, refuse, need, compile)
 # and settings.
 
-# bundle_folder BUILD FOLDER COMPONENT...: installs these components of a finished build, stripped.
+# bundle_folder BUILD FOLDER COMPONENT...: installs the components of the finished build BUILD to
+# FOLDER, without debug symbols.
 bundle_folder() {
   local from=$1 folder=$2 component log
   shift 2
@@ -17,17 +18,17 @@ bundle_folder() {
   done
 }
 
-# bundle_archive FOLDER ARCHIVE: packs the folder, under its own name. Uses gzip, because a bare
-# Debian or a GPU container may have no other unpacker; xz would need half the bytes. The same files
-# always give the same archive.
+# bundle_archive FOLDER ARCHIVE: packs FOLDER, under its own name. Uses gzip, although xz would need
+# half the bytes, because a bare Debian or a GPU container may have no other unpacker. The same
+# files always give the same archive.
 bundle_archive() {
   tar -C "$(dirname "$1")" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - "$(basename "$1")" |
     gzip -9n >"$2"
 }
 
-# say_next_step PATH UNPACK DEMO GPU_TESTS: prints the commands that bring the bundle to another
-# machine, and those to run there. UNPACK is a command or empty. DEMO and GPU_TESTS are empty if the
-# bundle lacks that part.
+# say_next_step PATH UNPACK DEMO GPU_TESTS: prints the commands that copy the bundle PATH to another
+# machine, and the commands to run there. UNPACK is a command, or empty. DEMO is empty if the bundle
+# has no demo, and GPU_TESTS if it has no GPU tests.
 say_next_step() {
   local path=$1 unpack=$2 demo=$3 gpu_tests=$4 name
   name=$(printf %q "$(basename "${path%.tar.gz}")")

@@ -2,8 +2,8 @@
 # Implements `./baton soak`. ./baton sources this file, which uses its functions (refuse, need,
 # compile, ...) and settings.
 
-# soak [FLAG]...: runs a longer test than `./baton test` may. It kills workers and routers under
-# load, and checks every answer.
+# soak [FLAG]...: runs the test of kills for longer than `./baton test` does. The test kills workers
+# and routers under load, and checks every answer.
 soak() {
   local kills=200 seed=20261121 mode=install
   while [[ $# -gt 0 ]]; do

@@ -2,7 +2,7 @@
 # Implements `./baton test`. ./baton sources this file, which uses its functions (refuse, need,
 # compile, ...) and settings.
 
-# run_tests [MODULE] [FLAG]...: builds and runs all tests, or those of one folder.
+# run_tests [MODULE] [FLAG]...: builds and runs all tests, or only the tests of the folder MODULE.
 run_tests() {
   local sanitize="" mode=install module="" filter=""
   while [[ $# -gt 0 ]]; do
@@ -20,8 +20,8 @@ run_tests() {
     shift
   done
   use_sanitizer "$sanitize"
-  # UCX's memory hooks run while a thread ends. The thread sanitizer no longer tracks the thread
-  # then, and the hooks would crash.
+  # UCX's memory hooks may run while a thread ends. The thread sanitizer then no longer tracks the
+  # thread, and the hooks would crash.
   [[ $sanitize != thread ]] || export UCX_MEM_MMAP_HOOK_MODE=none UCX_MEM_EVENTS=n
   need $mode "${build_packages[@]}" "${test_packages[@]}" || exit 1
   local targets=(all)

@@ -51,7 +51,7 @@ class DoorTest : public testing::Test {
   }
   Ended Baton(const std::string& arguments) const { return RunShell(Command(arguments)); }
 
-  // Returns the process id that the state folder holds for a process.
+  // Returns the id of a process, which `up` has written to a file in the state folder.
   pid_t PidOf(const std::string& process) const {
     std::ifstream file(state_.File(process + ".pid"));
     pid_t pid = 0;
@@ -66,7 +66,7 @@ class DoorTest : public testing::Test {
     return lines.empty() ? "" : lines.back();
   }
 
-  // Returns a greedy answer, as `generate --json` prints it.
+  // Returns the answer to a greedy request, as `generate --json` prints it.
   json Answer() const {
     const Ended ended = Baton("generate 'What is rain?' --json --max-tokens 24 --temperature 0");
     EXPECT_EQ(ended.exit_status, 0) << ended.output;
@@ -117,7 +117,8 @@ TEST_F(DoorTest, DetachedItServesAndWhatDiesComesBack) {
   EXPECT_EQ(text["text"], "What is rain?");
   EXPECT_EQ(absl::StrJoin(text["token_ids"].get<std::vector<int>>(), ","), ids);
 
-  // A request follows the kill at once. The router waits until the workers that it needs are back.
+  // Sends a request immediately after the kill. The router waits until the workers that it needs
+  // have been restarted.
   for (const std::vector<std::string>& victims :
        {std::vector<std::string>{"prefill-1", "prefill-2"}, std::vector<std::string>{"decode-1"}}) {
     std::vector<pid_t> before;
@@ -185,7 +186,7 @@ TEST_F(DoorTest, AnEmptyTokenizerIsNamedEveryTime) {
   }
 }
 
-// Checks a flag of both workers, a flag of one role, and a flag that all programs have.
+// Passes a flag of both workers, a flag of one role, and a flag that all programs have.
 TEST_F(DoorTest, FlagsReachTheProcessesTheyAreMeantFor) {
   const Ended up = Baton(
       "up --detach --no-build --listen=127.0.0.1:0 --log-format json --threads=1 --max-queued 7 "
@@ -241,7 +242,8 @@ TEST_F(DoorTest, AReleasedVersionIsToldByTheDoorAndByEveryProgram) {
   }
 }
 
-// Simulates, by small scripts, a system without the packages that ./baton needs.
+// Simulates a system without the packages that ./baton needs, by small scripts in place of the
+// package tools.
 class OtherSystemTest : public DoorTest {
  protected:
   // Each line of `installed` and `offered` is a package and its version.
@@ -290,7 +292,7 @@ TEST_F(OtherSystemTest, OfAlternativesTheOneThatThereIsWillBeInstalled) {
       << "one alternative is there";
 }
 
-// `./baton build` must say if CUDA is included, in the words of CMake.
+// `./baton build` must say if the build includes CUDA, in the words of CMake.
 TEST_F(DoorTest, ConfiguringItTellsWhatCameOfCuda) {
   state_.WriteScript("tools/cmake",
                      "#!/bin/sh\n"
@@ -309,7 +311,7 @@ TEST_F(DoorTest, ConfiguringItTellsWhatCameOfCuda) {
   EXPECT_THAT(RunShell(command).output, Not(HasSubstr("CUDA"))) << "nothing was configured";
 }
 
-// `unbuilt` runs ./baton with a build folder in which nothing has been built.
+// `unbuilt` is ./baton with an empty build folder.
 TEST_F(DoorTest, HelpIsPerCommandAndNeedsNoBuild) {
   const auto unbuilt = [this](const std::string& arguments) {
     return RunShell(absl::StrCat("env BATON_BUILD=", state_.File("nothing"), " BATON_STATE=",

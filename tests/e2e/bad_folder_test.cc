@@ -1,5 +1,5 @@
-// Checks how the programs refuse a broken model folder: with one sentence, and with exit status 2.
-// The long lists of faults are in the tests of the readers.
+// Checks that the programs refuse a broken model folder with one sentence, and with exit status 2.
+// These tests have only a few faults of each kind; the tests of the file readers have all faults.
 
 #include <cstdio>
 #include <functional>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 struct Outcome {
   int status = -1;
-  std::string output;  // standard output and error together
+  std::string output;  // Standard output and standard error together.
 };
 
 Outcome RunOn(const std::string& program, const ServedFolder& folder) {
@@ -40,7 +40,7 @@ struct BadFolder {
   const char* name;
   const char* program;
   const char* file;
-  // Maps the old contents of the file to the new.
+  // Changes the contents of a file that is valid into contents that must be refused.
   std::function<std::string(const std::string&)> spoil;
   const char* says;
 };

@@ -1,7 +1,7 @@
 // Tests of workers with --backend=cuda-emulated, which are the programs of tests/programs. Their KV
 // lies in the memory of emulated devices, one for each process, and is handed over from device to
-// device. The tokens must be those of one process. common/engine/cuda_answers_test.cc checks how
-// near they are to the CPU's answers.
+// device. The tokens must equal those of a single process. common/engine/cuda_answers_test.cc
+// checks how close they are to the CPU's answers.
 
 #include <algorithm>
 #include <cstdlib>
@@ -85,7 +85,7 @@ TEST_P(DeviceAnswersTest, AnswerAsOneProcessInEveryMode) {
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   const std::vector<Case> cases = MakeCases((*truth)->config().vocab);
   for (const auto mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
-    // All cases run at the same time.
+    // Sends all cases at the same time.
     std::vector<Answer> answers(cases.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < cases.size(); ++i) {
@@ -108,8 +108,8 @@ TEST_P(DeviceAnswersTest, AnswerAsOneProcessInEveryMode) {
                 mode == v1::SERVING_MODE_DISAGGREGATED ? "cuda-ipc" : "");
     }
   }
-  // The worker started steps ahead, which means before it knew the tokens of the previous step. A
-  // sequence that runs alone can do that for every step except the first.
+  // The worker started some steps before it knew the tokens of the previous step. A sequence that
+  // runs alone allows this for every step except the first.
   const auto page = Scrape((*cluster)->decode(0));
   ASSERT_TRUE(page.ok()) << page.status();
   const double steps = page->Value("baton_decode_step_seconds_count").value_or(0);
@@ -119,9 +119,9 @@ TEST_P(DeviceAnswersTest, AnswerAsOneProcessInEveryMode) {
   EXPECT_GT(ahead, steps / 3);
 }
 
-// A CPU computes other numbers than a device. So the two kinds of worker never hand over KV to each
-// other, and a client that asks for it is told why. Each worker still works alone, and with its own
-// kind.
+// A CPU and a device compute slightly different numbers. So a CPU worker and a device worker never
+// hand over KV to each other, and a client that asks for it gets the reason. A single worker still
+// answers by itself, and workers of the same kind still work together.
 TEST(DeviceWorkersTest, AreNotPairedWithWorkersOfTheCpu) {
   const auto cluster = Cluster::Start(
       {.test_workers = true,
@@ -147,16 +147,16 @@ TEST(DeviceWorkersTest, AreNotPairedWithWorkersOfTheCpu) {
   const auto line = (*cluster)->router().log().WaitFor("worker_without_partner", absl::Seconds(10));
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_THAT(*line, HasSubstr("cuda-emulated-bf16-v1/kv-bf16"));
-  // The decode worker answers alone.
+  // In the mode colocated, the decode worker answers alone.
   request.set_mode(v1::SERVING_MODE_COLOCATED);
   const Answer alone = Generate((*cluster)->stub(), request);
   EXPECT_TRUE(alone.status.ok()) << alone.status;
   EXPECT_EQ(alone.tokens.size(), 4u);
 }
 
-// The model's folder holds no weights, and the KV blocks have a device's default size. Random
-// weights depend on the seed alone, so both workers have the same weights. Then the decode worker
-// gives the same answer with and without the prefill worker.
+// Both workers have the same weights, because random weights depend on the seed alone. The model's
+// folder holds no weights, and the KV blocks have a device's default size. The decode worker must
+// give the same answer with and without the prefill worker.
 TEST(DeviceWorkersTest, RandomWeightsNeedNoFile) {
   const ServedFolder folder("qwen3_five_layers_bf16");
   std::filesystem::remove(folder.path() + "/model.safetensors");
@@ -207,8 +207,8 @@ TEST(DeviceWorkersTest, KvFromOneGpuToAnotherTakesThePeerLinkAndSaysSo) {
 
 class DeviceFailureTest : public testing::TestWithParam<const char*> {};
 
-// A worker whose device fails for good in the middle of a step ends at once, without a message to
-// its clients. The clients get all their tokens from the remaining worker.
+// A worker whose device fails for good in the middle of a step ends immediately, without a message
+// to its clients. The clients get all their tokens from the remaining worker.
 TEST_P(DeviceFailureTest, EndsTheWorkerAndNoAnswer) {
   const std::string role = GetParam();
   const ServedFolder folder("qwen3_f32");
@@ -264,7 +264,7 @@ TEST_P(DeviceFailureTest, EndsTheWorkerAndNoAnswer) {
 INSTANTIATE_TEST_SUITE_P(Roles, DeviceFailureTest, testing::Values("prefill", "decode"),
                          [](const auto& info) { return std::string(info.param); });
 
-// Returns a few models by default, and all of them if BATON_CASES is above 10.
+// Returns a few models by default, and all models if BATON_CASES is above 10.
 std::vector<const char*> Models() {
   const char* const cases = std::getenv("BATON_CASES");
   if (cases == nullptr || std::atoi(cases) <= 10) {

@@ -29,13 +29,13 @@ using nlohmann::json;
 
 constexpr double kExact = 1e-4, kHalf = 2e-2;
 constexpr int kAlternatives = 20;
-constexpr int kContinuation = 24;  // tokens in the continuation of every golden
+constexpr int kContinuation = 24;  // Number of tokens in the continuation of every golden file.
 
 struct Family {
   const char* model;
-  double tolerance;  // relative to the largest absolute logit
-  // Max number of tokens of the continuation that a prompt can include without a change of its
-  // rotary table. It matters for models whose table depends on the prompt's length.
+  double tolerance;  // Max error of a logit, relative to the largest absolute logit.
+  // Max number of tokens of the continuation that the prompt can include without a change of its
+  // rotary table. Only models whose table depends on the prompt's length have a limit.
   int forced = kContinuation;
 };
 
@@ -44,7 +44,7 @@ std::string NameOf(const Family& family) {
 }
 void PrintTo(const Family& family, std::ostream* out) { *out << NameOf(family); }
 
-// Each test starts one cluster, which serves one golden.
+// Each test starts one cluster, which serves the model of one golden file.
 class FamiliesTest : public testing::TestWithParam<Family> {
  protected:
   FamiliesTest()
@@ -63,7 +63,7 @@ class FamiliesTest : public testing::TestWithParam<Family> {
   void SetUp() override {
     ASSERT_EQ(continuation_.size(), static_cast<size_t>(kContinuation));
     ASSERT_EQ(logprobs_.size(), continuation_.size());
-    // The machine's default numerics may round the activations of bf16 models.
+    // In bf16 models, the machine's default numerics may round the activations.
     const std::string kv_type = exact() ? "--kv-type=f32" : "--kv-type=auto";
     const std::string numerics = exact() ? "--numerics=f32" : "--numerics=auto";
     const std::string kv_bytes = "--kv-bytes=16777216";
@@ -77,8 +77,9 @@ class FamiliesTest : public testing::TestWithParam<Family> {
 
   bool exact() const { return GetParam().tolerance == kExact; }
 
-  // Returns a request whose prompt is the golden's prompt and the first `forced` tokens of its
-  // continuation. It asks for the rest of the continuation, or for one token if there is no rest.
+  // Returns a request whose prompt is the golden prompt and the first `forced` tokens of the golden
+  // continuation. The request asks for the rest of the continuation, or for one token if there is
+  // no rest.
   v1::GenerateRequest Request(int forced) const {
     std::vector<int32_t> ids = prompt_;
     ids.insert(ids.end(), continuation_.begin(), continuation_.begin() + forced);
@@ -98,8 +99,8 @@ class FamiliesTest : public testing::TestWithParam<Family> {
     ++compared_;
   }
 
-  // Checks every position for which the golden has logits. The logprobs of the token after that
-  // position, and of its alternatives, must follow from those logits.
+  // Checks every position for which the golden file has logits. The logprobs of the token after
+  // that position, and of its alternatives, must equal those computed from the logits.
   void ExpectLogprobsOfGoldenLogits(const Answer& answer) {
     for (const json& entry : golden_["logits"]) {
       const size_t next = entry["position"].get<size_t>() + 1;
@@ -124,15 +125,16 @@ class FamiliesTest : public testing::TestWithParam<Family> {
     }
   }
 
-  // Checks a token against token `i` of the golden's continuation. `token` must follow the golden's
-  // prompt and the first `i` tokens of the continuation. Either worker may have computed it.
+  // Checks a token against token `i` of the golden continuation. `token` must have been computed
+  // after the golden prompt and the first `i` tokens of the continuation. Either worker may have
+  // computed it.
   void ExpectGoldenAt(int i, const v1::Token& token) {
     SCOPED_TRACE(absl::StrCat("token ", i, " of the continuation, margin ", margins_[i]));
     ASSERT_EQ(token.position(), prompt_.size() + i);
     ASSERT_TRUE(token.has_logprob());
     ASSERT_EQ(token.top_size(), kAlternatives);
-    // If the two best tokens are closer than the error, either may rightly be first. Their distance
-    // is known all the same, to the golden's four digits.
+    // If the two best tokens are closer than the error, either of them may be first. Even then,
+    // their distance is known to the four digits of the golden file.
     const double margin = token.top(0).logprob() - token.top(1).logprob();
     EXPECT_NEAR(margin, margins_[i], error_ + 5e-4 * margins_[i]);
     if (margins_[i] > error_) {
@@ -145,10 +147,10 @@ class FamiliesTest : public testing::TestWithParam<Family> {
   const json golden_;
   const std::vector<int32_t> prompt_, continuation_;
   const std::vector<double> margins_, logprobs_;
-  double largest_ = 0;  // max absolute logit
-  // Max error of a logprob. If every logit is wrong by the tolerance, the logarithm of the sum of
-  // their exponentials is wrong by no more than that. So a logprob, like any difference of two
-  // logits, is wrong by up to twice the tolerance.
+  double largest_ = 0;  // Max absolute logit in the golden file.
+  // Max error of a logprob, which is twice the max error of a logit. A logprob is the difference of
+  // a logit and the logarithm of a sum of exponentials, and each of them can be wrong by the max
+  // error of a logit.
   double error_ = 0;
   std::unique_ptr<Cluster> cluster_;
   double worst_ = 0;
@@ -182,10 +184,10 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
   const int of_logits = static_cast<int>(golden_["logits"].size()) * (1 + 2 * kAlternatives);
   EXPECT_EQ(compared_, of_logits);
 
-  // Compares each token with the golden's. The first token of an answer is the prefill worker's,
-  // the others are the decode worker's. Where an answer differs from the golden (ExpectGoldenAt
-  // checks whether it may), another request continues after the golden's own token. So every token
-  // is compared.
+  // Compares each token with the golden continuation. The first token of an answer comes from the
+  // prefill worker, the others from the decode worker. ExpectGoldenAt checks if a token may differ.
+  // After a token that differs, a new request continues from the golden tokens, so that all tokens
+  // are compared.
   int decoded = 0;
   Answer answer = answers[0];
   for (int done = 0; done < kContinuation;) {
@@ -201,8 +203,7 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
   }
   EXPECT_GE(decoded, kContinuation / 2);
 
-  // Compares all tokens as the prefill worker computes them: here the continuation is part of the
-  // prompt.
+  // Compares the prefill worker's logprobs of the continuation, which is here a part of the prompt.
   const int forced = GetParam().forced;
   if (forced > 0) {
     const Answer teacher = Ask(WithPrompt(Request(forced)));
@@ -212,7 +213,7 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
     ExpectLogprobsOfGoldenLogits(teacher);
     EXPECT_EQ(compared_, of_logits);
     for (int i = 0; i < forced; ++i) ExpectGoldenAt(i, teacher.prompt[prompt_.size() + i]);
-    // Both workers give the same bits as long as the tokens before are the same.
+    // Both workers give the same bits until the answer differs from the golden continuation.
     for (int i = 0; i < forced; ++i) {
       const v1::Token& token = answers[0].tokens[i];
       if (token.token_id() != continuation_[i]) break;
@@ -221,7 +222,7 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
           << ", generated " << token.ShortDebugString();
     }
   }
-  // Number of tokens that the reference decides by more than the error. These had to be equal.
+  // Number of tokens whose margin in the reference is greater than the error. They had to be equal.
   const auto decided = std::count_if(margins_.begin(), margins_.end(),
                                      [this](double margin) { return margin > error_; });
   EXPECT_GE(decided, exact() ? kContinuation : kContinuation / 2);

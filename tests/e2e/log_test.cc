@@ -41,11 +41,12 @@ using testing::UnorderedElementsAre;
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr absl::Duration kSoon = absl::Seconds(30);
-// A request id that would begin a line of its own in either log format, if it were not escaped.
+// A request id that would start a new line in the text format and in the JSON format of the log, if
+// it were not escaped.
 constexpr char kEvilId[] =
     "r1\n2026-01-01T00:00:00Z E baton-router stopped\r\n{\"level\":\"error\"}\x1b[2J";
 
-// Events that concern one request. All other events concern none.
+// Events that belong to one request. Other events belong to no request.
 const std::set<std::string> kEventsOfARequest = {"request_finished", "back_to_prefill", "outgrown",
                                                  "prompt_ended", "sequence_ended"};
 
@@ -65,7 +66,7 @@ std::vector<std::string> Lines(const Process& process, const std::string& text =
   return found;
 }
 
-// Returns the standard output of a process that has ended, line by line.
+// Returns the lines of standard output of a process that has ended.
 std::vector<std::string> OutputLines(Process& process) {
   std::vector<std::string> lines;
   for (auto line = process.WaitForLine("", kSoon); line.ok(); line = process.WaitForLine("", kSoon))
@@ -73,7 +74,7 @@ std::vector<std::string> OutputLines(Process& process) {
   return lines;
 }
 
-// Waits for the first event with this name in a JSON log. Returns null if none comes in time.
+// Waits for the first event named `event` in a JSON log. Returns null if none comes in time.
 json WaitForEvent(const Process& process, const std::string& event) {
   const auto line = process.log().WaitFor(absl::StrCat("\"event\":\"", event, "\""), kSoon);
   EXPECT_TRUE(line.ok()) << line.status();
@@ -107,7 +108,7 @@ TEST(LogTest, TextIsOneLineARequestWhateverItsId) {
   EXPECT_THAT(finished[1], HasSubstr(" code=INVALID_ARGUMENT "));
   EXPECT_THAT(finished[1], HasSubstr("1073741824"));
   EXPECT_EQ(Lines((*cluster)->router(), "E baton-router stopped").size(), 1u) << "within the id";
-  // The decode worker writes debug lines, as its flags ask. The prefill worker writes none.
+  // The decode worker's flags ask for debug lines. The prefill worker's flags do not.
   const std::vector<std::string> ended = Lines((*cluster)->decode(0), " sequence_ended ");
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_THAT(ended[0], HasSubstr(" D baton-decode sequence_ended " + id));
@@ -137,7 +138,7 @@ TEST(LogTest, JsonIsOneObjectALine) {
   const Answer answer = Generate(*stub, RequestNamed(kEvilId));
   ASSERT_TRUE(answer.status.ok()) << answer.status;
   for (Process* process : {decode.get(), prefill.get(), router.get()}) StopNow(*process);
-  std::map<std::string, int> told;  // number of lines about the request, by event
+  std::map<std::string, int> told;  // Number of log lines about the request, for each event.
   for (const auto& [name, process] :
        {std::pair{"baton-router", router.get()}, std::pair{"baton-prefill", prefill.get()},
         std::pair{"baton-decode", decode.get()}}) {
@@ -218,9 +219,9 @@ TEST(LogTest, ARefusalToStartIsAnEventToo) {
   }
 }
 
-// gRPC itself writes messages about some errors.
+// The gRPC library itself writes messages about some errors. They must become events in the log.
 TEST(LogTest, WhatGrpcSaysIsAnEventToo) {
-  setenv("GRPC_TRACE", "no_such_tracer", 1);  // gRPC complains about an unknown tracer
+  setenv("GRPC_TRACE", "no_such_tracer", 1);  // Makes gRPC log an error: the tracer is unknown.
   auto router = Process::Start(
       {absl::StrCat(BATON_BINARY_DIR, "/baton-router"), absl::StrCat("--model=", kDemoModel),
        "--listen=127.0.0.1:0", "--log-format=json"},
@@ -231,7 +232,7 @@ TEST(LogTest, WhatGrpcSaysIsAnEventToo) {
   for (const std::string& line : Lines(**router)) EXPECT_TRUE(json::accept(line)) << line;
 }
 
-// The port is taken. A worker finds that out before it loads anything. The only line is our own
+// A worker finds out before it loads anything that its port is taken. Its log has only this
 // message.
 TEST(LogTest, AnAddressThatCannotBeUsedIsTheFirstThingSaid) {
   const auto taken = RpcServer::Start({.listen = "127.0.0.1:0"});
@@ -274,7 +275,8 @@ TEST(LogTest, ARequestThatGoesBackToPrefillIsNamed) {
 }
 
 TEST(LogTest, ARequestThatOutgrowsItsRotaryTableIsNamed) {
-  const ServedFolder folder("phi3_five_crossing_f32");  // its rotary table changes at 32 tokens
+  // The model's rotary table changes at 32 tokens.
+  const ServedFolder folder("phi3_five_crossing_f32");
   const std::vector<std::string> worker = {"--kv-bytes=1048576"};
   auto cluster = Cluster::Start({.model = folder.path(),
                                  .router_flags = {"--log-level=debug"},

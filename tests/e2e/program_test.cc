@@ -39,7 +39,7 @@ constexpr absl::Duration kSoon = absl::Seconds(30);
 
 struct Outcome {
   int status = -1;
-  std::string output;  // standard output and error together
+  std::string output;  // Standard output and standard error together.
 };
 
 Outcome RunProgram(const std::string& program, const std::vector<std::string>& arguments) {
@@ -171,7 +171,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "--report-interval=1ms"}, "report"});
     cases.push_back({program, {model, "--hang-limit=0s"}, "hang"});
   }
-  // The workers of tests/programs have more backends.
+  // The worker programs of tests/programs support more backends, so their message lists more.
   for (const std::string program : {"../tests/baton-prefill-test", "../tests/baton-decode-test"}) {
     cases.push_back(
         {program, {model, "--backend=tpu"}, "it takes cpu, cuda, cuda-emulated or fake"});
@@ -200,7 +200,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     for (const std::string& argument : c.arguments) absl::StrAppend(&shown, " ", argument);
     SCOPED_TRACE(shown);
     std::vector<std::string> arguments = c.arguments;
-    // A worker that is refused late has already allocated its pool, so the pool is small.
+    // A small pool, because some workers are refused only after they have allocated it.
     if (c.program != "baton-router" && c.program != "baton-client") {
       arguments.insert(arguments.begin(), "--kv-bytes=16Mi");
     }
@@ -210,7 +210,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
   }
 }
 
-// The worker was given no router, so it also says which router it assumes.
+// The worker was started without a router, so it also prints which router it assumes.
 TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBracketsBesideTheOneThatIsListenedOn) {
   const ScratchFolder folder;
   const auto worker = Process::Start(
@@ -227,8 +227,8 @@ TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBracketsBesideTheOneThatIsListenedO
   EXPECT_THAT(*assumed, HasSubstr("routers=127.0.0.1:50051"));
 }
 
-// Random weights take time to make. A worker that is stopped meanwhile ends at once, and no router
-// ever sees it.
+// Making random weights takes time. A worker that is stopped during this time ends immediately, and
+// never reaches a router.
 TEST(ProgramTest, AStopWhileTheModelIsLoadedEndsAWorkerAtOnce) {
   const ScratchFolder folder;
   const auto worker = Process::Start(
@@ -244,8 +244,8 @@ TEST(ProgramTest, AStopWhileTheModelIsLoadedEndsAWorkerAtOnce) {
   EXPECT_TRUE((*worker)->log().WaitFor("stopped_while_starting", absl::Seconds(10)).ok());
 }
 
-// Workers that sum in different orders compute different KV. Such workers are never paired, and a
-// client is told so. Workers with the same order serve.
+// Workers that add in different orders compute different KV. Such workers are never paired, and a
+// client gets the reason. Workers with the same order serve.
 TEST(ProgramTest, WorkersOfUnequalNumericsAreNotPaired) {
   for (const std::string prefill : {"portable", "f32"}) {
     const bool paired = prefill == "portable";
@@ -294,7 +294,7 @@ TEST(ProgramTest, SigtermDrainsWorkersAndRouter) {
     ASSERT_TRUE(status.ok()) << status.status();
     EXPECT_EQ(*status, 0);
   }
-  // The router gets SIGTERM while it streams an answer.
+  // The router gets SIGTERM while it streams an answer, and must finish the answer.
   bool asked = false;
   const Answer last =
       Generate((*cluster)->stub(), request, absl::Seconds(60), [&](const v1::Token&) {
@@ -310,7 +310,8 @@ TEST(ProgramTest, SigtermDrainsWorkersAndRouter) {
 }
 
 TEST(ProgramTest, ASecondSignalEndsAWorkerAtOnce) {
-  auto cluster = Cluster::Start({.router_flags = {"--pair-wait=0s"}});  // no other worker will come
+  // Requests do not wait for another worker, because none will come.
+  auto cluster = Cluster::Start({.router_flags = {"--pair-wait=0s"}});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   bool signalled = false;
   const Answer answer = Generate((*cluster)->stub(), TokenRequest({5, 6, 7, 8}, 4000),
@@ -342,8 +343,8 @@ TEST(ProgramTest, ASecondSignalEndsTheRouterAtOnce) {
                    router.Signal(SIGTERM);
                    EXPECT_TRUE(router.log().WaitFor(" draining ", kSoon).ok());
                  } else if (draining_at != 0 && !ended && token.position() == draining_at + 400) {
-                   // The first SIGTERM only drains: the answer goes on far beyond the tokens that
-                   // were on their way.
+                   // After the first SIGTERM the router only drains. The answer continues for many
+                   // more tokens than were in flight, so the router can't have stopped.
                    ended = true;
                    router.Signal(SIGTERM);
                  }
@@ -375,12 +376,13 @@ void AwaitHealth(const std::string& address, const std::string& service,
                 << reader->Finish().error_message();
 }
 
-// Asks grpc.reflection.v1alpha one question: `field` of the request is set to `value`. Returns the
-// response. Its type is part of gRPC's own library.
+// Asks grpc.reflection.v1alpha one question: the request's `field` is set to `value`. Returns the
+// response. The message type comes from gRPC's own library.
 std::unique_ptr<google::protobuf::Message> AskReflection(const std::string& address,
                                                          const std::string& field,
                                                          const std::string& value) {
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // makes the linker keep the library
+  // This call makes the linker keep the reflection library.
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   using google::protobuf::DescriptorPool;
   using google::protobuf::MessageFactory;
   const auto make = [](const char* name) {
@@ -437,8 +439,8 @@ std::vector<std::string> ListedServices(const std::string& address) {
   return names;
 }
 
-// Returns true if a generic client can learn a service's methods, which it needs in order to call
-// them.
+// Returns true if a generic client can learn the methods of `service` by reflection. It needs them
+// for a call.
 bool IsDescribed(const std::string& address, const std::string& service) {
   const auto response = AskReflection(address, "file_containing_symbol", service);
   return response->GetReflection()->HasField(
@@ -471,8 +473,8 @@ TEST(ProgramTest, EveryServerListsItsServicesAndTellsItsHealth) {
   for (const std::string& worker : {prefill, decode}) {
     AwaitHealth(worker, "ready", Health::SERVING);
   }
-  // A draining worker reports NOT_SERVING while it finishes its requests. A router without a pair
-  // does the same.
+  // A draining worker reports NOT_SERVING while it finishes its requests, and so does a router
+  // without a pair of workers.
   bool drained = false;
   const Answer answer =
       Generate((*cluster)->stub(), TokenRequest({5, 6, 7, 8}, 600), absl::Seconds(60),
@@ -498,15 +500,16 @@ TEST(ProgramTest, EveryServerListsItsServicesAndTellsItsHealth) {
   AwaitHealth(router, "baton.v1.Inference", Health::SERVING);
 }
 
-// A deployment replaces old workers as new ones become ready. So a worker that fits no other must
-// not become ready, or it would replace one that works.
+// A rollout replaces an old worker as soon as a new worker is ready. So a worker that can't be
+// paired with any other must not become ready, or it would replace a worker that serves.
 TEST(ProgramTest, AWorkerThatFitsNobodyIsNotReady) {
   auto started = Cluster::Start({.decode_flags = {"--kv-type=f32"}, .pairs = false});
   ASSERT_TRUE(started.ok()) << started.status();
   Cluster& cluster = **started;
   cluster.prefill(0).Signal(SIGTERM);
   ASSERT_TRUE(cluster.prefill(0).Wait(kSoon).ok());
-  AwaitHealth(cluster.decode_address(0), "ready", Health::SERVING);  // no other worker is there
+  // No other worker runs, so this worker is ready.
+  AwaitHealth(cluster.decode_address(0), "ready", Health::SERVING);
   ASSERT_TRUE(cluster.RestartPrefill(0).ok());
   AwaitHealth(cluster.decode_address(0), "ready", Health::NOT_SERVING);
   AwaitHealth(cluster.decode_address(0), "baton.v1.DecodeWorker", Health::SERVING);
@@ -515,7 +518,7 @@ TEST(ProgramTest, AWorkerThatFitsNobodyIsNotReady) {
   AwaitHealth(cluster.prefill_address(0), "ready", Health::SERVING);
 }
 
-// Holds one thread of a process still, as if it hung, until the end of the scope.
+// Stops one thread of a process, as if the thread hung, until the end of the scope.
 class HungThread {
  public:
   HungThread(pid_t process, const std::string& name) {
@@ -524,8 +527,8 @@ class HungThread {
       std::ifstream file(entry.path() / "comm");
       std::string comm;
       if (!std::getline(file, comm) || comm != name) continue;
-      // A thread that the wanted one has started bears the same name until it sets its own. So the
-      // oldest thread of that name is the wanted one.
+      // A new thread has the name of the thread that started it until it sets its own name. So the
+      // oldest thread of this name is used.
       const auto id = static_cast<pid_t>(std::stol(entry.path().filename().string()));
       if (thread_ == 0 || id < thread_) thread_ = id;
     }
@@ -542,7 +545,7 @@ class HungThread {
     if (held_) ptrace(PTRACE_DETACH, thread_, nullptr, nullptr);
   }
   bool held() const { return held_; }
-  // Returns 0, or the errno if a process may not hold another process's thread here.
+  // Returns 0, or the errno of ptrace if this process may not stop another process's thread.
   int refused() const { return refused_; }
 
  private:
@@ -551,8 +554,8 @@ class HungThread {
   int refused_ = 0;
 };
 
-// The attach thread still works and could go on reporting. Even so, the router must send no
-// requests to this worker.
+// The thread that reports to the routers still works and could go on reporting. Even so, the router
+// must send no requests to this worker.
 TEST(ProgramTest, AWorkerWithAThreadThatHangsCountsAsDeadUntilItGetsOn) {
   auto started = Cluster::Start({.prefill = 2,
                                  .decode = 2,

@@ -1,5 +1,5 @@
-// In every mode the output equals that of one process, token for token, over real processes and
-// UCX.
+// Checks that in every mode the output equals that of a single process, token for token. Uses real
+// processes and UCX.
 
 #include <algorithm>
 #include <atomic>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr int kPrompts = 200;
-constexpr int kLongestPrompt = 2000;  // in tokens
+constexpr int kLongestPrompt = 2000;  // Max length of a prompt, in tokens.
 constexpr uint32_t kSeed = 20261121;
 
 struct Case {
@@ -30,8 +30,8 @@ struct Case {
   std::vector<TokenId> expected;
 };
 
-// Returns cases with prompts of 1 to 2,000 tokens, more of them short. Half are greedy, half are
-// sampled with a seed.
+// Returns cases with prompts of 1 to 2,000 tokens, mostly short ones. Half of the cases are greedy,
+// and half are sampled with a seed.
 std::vector<Case> MakeCases(int vocab) {
   std::mt19937 random(kSeed);
   std::vector<Case> cases(kPrompts);
@@ -86,7 +86,8 @@ class SameTokensTest : public testing::TestWithParam<std::string> {
     return *cases;
   }
 
-  // Runs every case, `streams` at a time. The cases use `modes` in turn.
+  // Runs every case, `streams` cases at the same time. The modes of `modes` take turns from case to
+  // case.
   static void RunAll(Cluster& cluster, int streams, const std::vector<v1::ServingMode>& modes) {
     const std::vector<Case>& cases = Cases();
     std::atomic<size_t> next = 0;

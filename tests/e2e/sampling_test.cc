@@ -1,5 +1,5 @@
-// Tests all sampling options of a request over real processes. Tokens and logprobs must be those of
-// one process, also when the worker that generates them is killed in the middle.
+// Tests all sampling options of a request over real processes. Tokens and logprobs must equal those
+// of a single process, also if the worker that generates them is killed during the answer.
 
 #include <cmath>
 #include <fstream>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr uint32_t kSeed = 20261121;
-// If products and KV are in float, only the order of sums differs from transformers.
+// In f32, products and KV are floats, and only the order of additions differs from transformers.
 constexpr char kNumerics[] = "f32";
 
 class SamplingE2eTest : public testing::Test {
@@ -51,7 +51,7 @@ class SamplingE2eTest : public testing::Test {
     for (TokenId& id : prompt) id = static_cast<TokenId>(random_() % vocab());
     return prompt;
   }
-  // Returns a random mix of all options.
+  // Returns random values for all options.
   SamplingOptions RandomOptions() {
     SamplingOptions options;
     options.max_tokens = 2 + static_cast<int>(random_() % 30);
@@ -82,7 +82,7 @@ class SamplingE2eTest : public testing::Test {
     *request.mutable_sampling() = SamplingToProto(options);
     request.mutable_sampling()->set_ignore_eos(true);
     request.mutable_sampling()->set_n(n);
-    // The answer must be the same in any mode.
+    // The mode varies with the seed, because the answer must be the same in any mode.
     request.set_mode(static_cast<v1::ServingMode>(options.seed % 4));
     return request;
   }
@@ -101,7 +101,7 @@ class SamplingE2eTest : public testing::Test {
       }
     }
   }
-  // Expects each answer to equal that of one process, bit for bit.
+  // Expects each answer to equal the answer of a single process, bit for bit.
   static void ExpectTruth(const Answer& answer, const std::vector<TokenId>& prompt,
                           SamplingOptions options, Truth* truth = truth_) {
     ASSERT_TRUE(answer.status.ok()) << answer.status;
@@ -145,7 +145,8 @@ TEST_F(SamplingE2eTest, EveryCombinationIsAnsweredAsOneProcessDoes) {
 
 TEST_F(SamplingE2eTest, AKilledWorkerChangesNoSample) {
   // If this process reads slowly, an answer may be complete in the router before its worker is
-  // killed. Then nothing had to migrate, and the round is repeated with another prompt.
+  // killed. Then no answer had to migrate, and the test repeats the round with another prompt, up
+  // to this number of times.
   constexpr int kMaxAttempts = 20;
   int attempts = 0;
   for (int round = 0; round < 6;) {
@@ -161,7 +162,7 @@ TEST_F(SamplingE2eTest, AKilledWorkerChangesNoSample) {
     const uint32_t n = 1 + round % 3;
     const bool kill_decode = round % 2 == 0;
     bool killed = false;
-    // Both workers of a role are killed, so it does not matter which one has the answer.
+    // Both workers of a role are killed, so it does not matter which of them computes the answer.
     const Answer answer = Generate(cluster_->stub(), RequestFor(prompt, options, n),
                                    absl::Seconds(60), [&](const v1::Token& token) {
                                      if (killed || token.position() < prompt.size() + 20) return;
@@ -184,8 +185,8 @@ TEST_F(SamplingE2eTest, AKilledWorkerChangesNoSample) {
   }
 }
 
-// The rotary tables change at 32, 32 and 64 tokens. The options cover all state that a sequence
-// must keep while its KV is computed again.
+// The rotary tables of these models change at 32, 32 and 64 tokens, and the KV of a longer sequence
+// is computed again. The options cover all state that the sequence must keep meanwhile.
 TEST_F(SamplingE2eTest, AnswersThatOutgrowTheirRotaryTableAreThoseOfOneProcess) {
   for (const char* model :
        {"phi3_five_crossing_f32", "llama_five_dynamic_f32", "mistral_dynamic_f16"}) {
@@ -236,7 +237,7 @@ TEST_F(SamplingE2eTest, AnswersThatOutgrowTheirRotaryTableAreThoseOfOneProcess) 
   }
 }
 
-// A request for one answer and a request for four have the same first answer.
+// The first answer is the same, whether the request asks for one answer or for four.
 TEST_F(SamplingE2eTest, SeveralAnswersDifferAndTheFirstIsTheOnlyOne) {
   const std::vector<TokenId> prompt = Prompt(20);
   SamplingOptions options;
@@ -269,7 +270,8 @@ TEST_F(SamplingE2eTest, PromptLogprobsAreThoseOfTransformers) {
   const nlohmann::json golden =
       nlohmann::json::parse(std::ifstream(absl::StrCat(kDemoModel, "/golden.json")));
   // The error of a logit is up to 1e-4 of the largest logit, which is below 40. A logprob is a
-  // logit minus the logarithm of a sum over all logits, so its error is up to twice that.
+  // logit minus the logarithm of a sum over all logits, so the error of a logprob is up to twice
+  // the error of a logit.
   constexpr double kTolerance = 2 * 1e-4 * 40;
   int compared = 0;
   double worst = 0;

@@ -13,8 +13,9 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// Returns a tokenizer with one token for each byte below `vocab_size`, and no merges. That is
-// enough for a router that only gets ids. If `vocab_size` is below 256, all other bytes become "!".
+// Returns a tokenizer with one token for each byte below `vocab_size`, and no merges. This is
+// enough for a router that only receives token ids. If `vocab_size` is below 256, all other bytes
+// become "!".
 json ByteTokenizer(uint32_t vocab_size) {
   json vocab;
   // In GPT-2's alphabet, a printable byte is its own character. The other bytes use the characters
@@ -50,7 +51,7 @@ json ByteTokenizer(uint32_t vocab_size) {
 }  // namespace
 
 ServedFolder::ServedFolder(absl::string_view folder) {
-  // If `folder` is an absolute path, it replaces the path before it.
+  // If `folder` is an absolute path, the operator / ignores the path on its left.
   fs::copy(fs::path(BATON_SOURCE_DIR "/common/model/testdata") / std::string(folder), path());
   const uint32_t vocab_size = json::parse(Read("config.json"))["vocab_size"];
   Write("tokenizer.json", ByteTokenizer(vocab_size).dump());

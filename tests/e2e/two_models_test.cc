@@ -1,6 +1,6 @@
-// Tests workers of two models behind one router, as in a rollout from one model to the other: no
-// answer mixes the two models. Also tests workers that can't work together: every client is told
-// why.
+// Tests workers of two models behind one router, as in a rollout from one model to another: no
+// answer mixes the two models. Also tests workers that can't work together: every client gets the
+// reason.
 
 #include <atomic>
 #include <cstdio>
@@ -29,10 +29,11 @@ using ::testing::Not;
 
 constexpr absl::Duration kSoon = absl::Seconds(60);
 constexpr uint32_t kAnswers = 4;
-using Answers = std::vector<std::vector<int32_t>>;  // token ids of one request's answers, by index
+// Token ids of the answers to one request, by the index of the answer.
+using Answers = std::vector<std::vector<int32_t>>;
 
-// Returns the flags of a worker whose model has the demo model's configuration, and random weights
-// that depend on `seed`.
+// Returns the flags of a worker whose model has the configuration of the demo model, and random
+// weights that depend on `seed`.
 std::vector<std::string> ModelFlags(int seed) {
   return {"--random-weights", absl::StrCat("--weights-seed=", seed), "--kv-bytes=33554432"};
 }
@@ -48,8 +49,8 @@ absl::StatusOr<std::unique_ptr<Process>> StartWorker(const Cluster& cluster,
   return Process::Start(arguments, absl::StrCat(cluster.folder(), "/", log, ".log"));
 }
 
-// Returns requests with prompts of 3 to 200 tokens, to be sampled. The four answers of a request
-// differ from each other, and are the same every time.
+// Returns requests with prompts of 3 to 200 tokens and four sampled answers each. The four answers
+// differ from each other, but are the same in every run.
 std::vector<v1::GenerateRequest> Requests() {
   std::vector<v1::GenerateRequest> requests;
   std::mt19937 random(18);
@@ -94,7 +95,7 @@ class Load {
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
   }
-  // Waits until this many more requests have ended.
+  // Waits until `count` more requests have ended.
   void WaitForMore(size_t count) {
     MutexLock lock(&mutex_);
     const size_t until = answers_.size() + count;
@@ -119,9 +120,9 @@ class Load {
 
 class TwoModelsTest : public ::testing::TestWithParam<std::string> {};
 
-// One of the old model's decode workers is killed while workers of the new model are present. The
-// old model's other workers are drained once the new model serves. Each request for four answers is
-// answered by one model alone.
+// Rolls out a new model. One decode worker of the old model is killed while workers of the new
+// model are present. The other workers of the old model are drained once the new model serves. Each
+// request asks for four answers, and all four must come from the same model.
 TEST_P(TwoModelsTest, EveryAnswerOfARolloutIsWhollyOfOneModel) {
   auto started = Cluster::Start(
       {.prefill = 1,
@@ -193,7 +194,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, TwoModelsTest,
 
 struct Outcome {
   int status = -1;
-  std::string output;  // standard output and error together
+  std::string output;  // Standard output and standard error together.
 };
 
 Outcome Client(const Cluster& cluster, const std::string& arguments) {
@@ -215,7 +216,7 @@ v1::Model OnlyModel(Cluster& cluster) {
   return models.models_size() == 1 ? models.models(0) : v1::Model();
 }
 
-// Two workers can't be paired. Every place where a user may look gives the reason.
+// If two workers can't be paired, the reason is given in every place where a user may look.
 TEST(UnpairedWorkersTest, EverybodyIsToldWhy) {
   auto started = Cluster::Start({.router_flags = {"--pair-wait=300ms"},
                                  .prefill_flags = ModelFlags(1),
@@ -246,8 +247,8 @@ TEST(UnpairedWorkersTest, EverybodyIsToldWhy) {
   ASSERT_TRUE(warned.ok()) << warned.status();
   EXPECT_THAT(*warned, AllOf(HasSubstr(" W "), says));
 
-  // A partner for one of the two workers starts. This pair serves, and the other worker is reported
-  // as not used.
+  // Starts a partner for one of the two workers. This pair then serves, and the router reports the
+  // other worker as not used.
   auto partner = StartWorker(cluster, "prefill", 2, "partner");
   ASSERT_TRUE(partner.ok()) << partner.status();
   EXPECT_EQ(Client(cluster, "wait").status, 0);

@@ -1,11 +1,11 @@
-// Storms of kills on real processes over UCX under steady load. Workers are killed or stopped past
-// their lease, and routers are killed. Every request that was not itself cut off by a router's
-// death finishes with the same tokens as without kills.
+// Storms of kills on real processes over UCX under steady load. Workers are killed, or stopped for
+// longer than their lease, and routers are killed. Every request finishes with the same tokens as
+// without kills, except for requests that a router's death cut off.
 //
 // BATON_KILLS sets the number of kills (default 24; `./baton soak` uses 200), BATON_SEED the seed.
-// BATON_KILL_BACKEND names the backend of a storm whose answers are compared with the CPU's: cuda
-// where there is a GPU. BATON_PROGRAMS and BATON_MODELS name the folders of its programs and small
-// models, for a machine without the build's own folders.
+// BATON_KILL_BACKEND names the backend of a storm whose answers are compared with the CPU's; use
+// cuda on a machine with a GPU. BATON_PROGRAMS and BATON_MODELS name the folders of the programs
+// and of the small models, for a machine without the build's own folders.
 
 #include <atomic>
 #include <cmath>
@@ -40,20 +40,20 @@ namespace {
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr int kStreams = 12;
-constexpr int kRouterEvery = 20;  // every 20th kill hits the router
-constexpr int kStopEvery = 14;    // every 14th kill stops a worker instead
-// Time limit for everything that must happen soon.
+constexpr int kRouterEvery = 20;  // Every 20th kill hits the router.
+constexpr int kStopEvery = 14;    // Every 14th kill only stops a worker.
+// Time limit for each event that must happen soon, such as the next tokens of the load.
 constexpr absl::Duration kPatience = absl::Seconds(60);
-constexpr int kWarmUp = 8;  // answers of a process before its memory is compared
-constexpr int kCalm = 16;   // answers of every worker after the last kill
+constexpr int kWarmUp = 8;  // Number of answers of a process before its memory is compared.
+constexpr int kCalm = 16;   // Number of answers of every worker after the last kill.
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kPoolBytes = 64 * kMiB;
 #ifdef __SANITIZE_ADDRESS__
-constexpr int64_t kMaxGrowth = 512 * kMiB;  // AddressSanitizer keeps freed memory in quarantine
+constexpr int64_t kMaxGrowth = 512 * kMiB;  // AddressSanitizer keeps freed memory in quarantine.
 #else
 constexpr int64_t kMaxGrowth = 8 * kMiB;
 #endif
-// A worker maps its own pool and those of its two peers. The rest is for UCX's queues.
+// A worker maps its own pool and the pools of its two peers. The other 64 MiB are for UCX's queues.
 constexpr int64_t kMaxShared = 3 * kPoolBytes + 64 * kMiB;
 
 int FromEnvironment(const char* name, int fallback) {
@@ -63,8 +63,8 @@ int FromEnvironment(const char* name, int fallback) {
 }
 
 // Compares answers of workers on a device with the CPU backend. Where the CPU's choice of the next
-// token is clear (answer_bounds.h), the workers must have chosen the same token. For each choice,
-// the CPU gets the tokens that the worker wrote before.
+// token is clear (answer_bounds.h), the workers must have chosen the same token. The CPU makes each
+// choice after the tokens that the worker wrote before it.
 class CpuJudge {
  public:
   explicit CpuJudge(const std::string& model, std::unique_ptr<Truth> truth)
@@ -92,10 +92,10 @@ class CpuJudge {
     }
     return judged_[key] = right;
   }
-  // Max difference between logprobs that count as equal, in nats.
+  // Max difference in nats between two logprobs that count as equal.
   double max_apart() const { return bounds_.gap / 2; }
   float temperature() const { return bounds_.temperature; }
-  // Returns the number of tokens in all different answers, and the number of them whose choice was
+  // Returns two counts over all different answers: all tokens, and the tokens whose choice was
   // clear.
   std::pair<int, int> counts() {
     MutexLock lock(&mutex_);
@@ -115,8 +115,8 @@ struct Case {
   SamplingOptions sampling;
   v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;
   std::vector<TokenId> expected;
-  std::vector<SampledToken> scores;  // logprobs of the prompt, if the request asks for them
-  CpuJudge* judge = nullptr;         // set if `expected` is only one of several right answers
+  std::vector<SampledToken> scores;  // Logprobs of the prompt, if the request asks for them.
+  CpuJudge* judge = nullptr;         // Set if `expected` is only one of several right answers.
 
   v1::GenerateRequest Request() const {
     v1::GenerateRequest request = TokenRequest(prompt, sampling.max_tokens);
@@ -125,7 +125,7 @@ struct Case {
     request.set_mode(mode);
     return request;
   }
-  // Returns true if `answer` is right as far as it goes. It may have been cut off.
+  // Returns true if all tokens of `answer` are right. The answer may be incomplete.
   bool Begins(const Answer& answer) const {
     const std::vector<TokenId> ids = answer.ids();
     if (ids.size() > expected.size() || answer.prompt.size() > scores.size()) return false;
@@ -161,14 +161,14 @@ Case MakeCase(Truth& truth, std::mt19937& random, int prompt_tokens, SamplingOpt
 }
 
 // The backend of the workers, and the judge of their answers. Without a judge, answers must equal
-// those of one process with the same backend.
+// those of a single process with the same backend.
 struct Workers {
   std::string backend;
   CpuJudge* judge = nullptr;
 };
 
-// Makes cases with prompts long enough that prefill and pull take a while, and with answers long
-// enough that decode does, too.
+// Makes cases with long prompts and long answers, so that kills often hit prefill, the pull of KV,
+// and decode.
 std::vector<Case> MakeCases(const std::string& model, const Workers& workers, int longest,
                             std::mt19937& random) {
   const bool device = workers.backend != "cpu";
@@ -185,7 +185,8 @@ std::vector<Case> MakeCases(const std::string& model, const Workers& workers, in
       sampling.temperature = workers.judge != nullptr ? workers.judge->temperature() : 1;
       sampling.seed = random();
     }
-    if (i % 4 >= 2 && workers.judge == nullptr) {  // samples that depend on earlier tokens
+    // Uses sampling options that depend on earlier tokens.
+    if (i % 4 >= 2 && workers.judge == nullptr) {
       sampling.repetition_penalty = 1.2f;
       sampling.frequency_penalty = 0.3f;
       sampling.bad_words = {{5}, {11, 12}};
@@ -199,8 +200,8 @@ std::vector<Case> MakeCases(const std::string& model, const Workers& workers, in
   return cases;
 }
 
-// Counts what the clients have received: tokens in all, and for each worker the answers in which it
-// took part.
+// Counts what the clients have received: all tokens, and for each worker the answers that it helped
+// to compute.
 class Seen {
  public:
   void AddToken() {
@@ -223,7 +224,7 @@ class Seen {
     MutexLock lock(&mutex_);
     return answers_[address];
   }
-  // Waits for this many more tokens. Returns false if they have not come within kPatience.
+  // Waits for `more` more tokens. Returns false if they have not come within kPatience.
   bool AwaitTokens(int more) {
     MutexLock lock(&mutex_);
     const int64_t wanted = tokens_ + more;
@@ -257,7 +258,7 @@ struct Tally {
   std::atomic<int> right = 0, wrong = 0, failed = 0, cut_off = 0, migrated = 0;
 };
 
-// Clients that send one case after another until they are told to stop.
+// Clients that send one case after another until the load is stopped.
 class Load {
  public:
   Load(Cluster& cluster, const std::vector<Case>& cases, Seen& seen)
@@ -275,8 +276,8 @@ class Load {
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
   }
-  // Called just before a router is killed. Requests that are under way may then end with
-  // Unavailable. New requests wait until RouterIsBack().
+  // Call just before a router is killed. Requests in flight may then end with Unavailable. New
+  // requests wait until RouterIsBack().
   void RouterDies() {
     MutexLock lock(&mutex_);
     router_down_ = true;
@@ -368,8 +369,8 @@ class KillTest : public testing::Test {
   // Runs at least `kills` kills under load, with prompts of up to `longest` tokens.
   void RunStorm(const std::string& model, const Workers& workers, int longest, int kills);
 
-  // Samples the memory of every process that runs now. `router_answers` is the number of answers of
-  // the current router.
+  // Samples the memory of every process that runs now. `router_answers` is the number of answers
+  // that the current router process has given.
   void SampleMemory(int router_answers) {
     for (int i = 0; i < 2; ++i) {
       memory_.Sample("prefill", cluster_->prefill(i).pid(),
@@ -405,9 +406,9 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   const std::vector<Case> cases = MakeCases(model, workers, longest, random);
   const SharedMemory before = SharedMemoryOf({});
 
-  // The router notices a stopped worker after 2.5 s without a report. By then the leases of the KV
-  // that the worker held or was to read have ended, and each of its legs has been silent for too
-  // long.
+  // These limits are set so that a stopped worker counts as dead after 2.5 s. The router has then
+  // received no load report for 2.5 s, and nothing on the streams of the worker's requests for 2 s.
+  // The leases of KV that the worker held or had to read, 2 s long, have then ended too.
   const std::string pool = absl::StrCat("--kv-bytes=", kPoolBytes);
   const std::string backend = absl::StrCat("--backend=", workers.backend);
   const char* const programs = std::getenv("BATON_PROGRAMS");
@@ -425,7 +426,8 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   cluster_ = *std::move(started);
   Cluster& cluster = *cluster_;
   Load load(cluster, cases, seen_);
-  const bool watched = workers.judge == nullptr;  // true if the processes' memory is compared
+  // True if the memory of the processes is compared.
+  const bool watched = workers.judge == nullptr;
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(seen_.AwaitAnswers(cluster.prefill_address(i), watched ? kWarmUp : 1));
     ASSERT_TRUE(seen_.AwaitAnswers(cluster.decode_address(i), watched ? kWarmUp : 1));
@@ -433,15 +435,17 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   SampleMemory(seen_.all_answers());
   const SharedMemory warm = SharedMemoryOf(cluster.pids());
   int killed = 0, stopped = 0, routers = 0;
-  int hit = 0;  // kills and stops by which some request lost its worker
+  int hit = 0;  // Number of kills and stops after which some request had lost its worker.
   int answers_before_router = 0;
   const std::string router_log = cluster.folder() + "/router.log";
   int lost_before = 0;
-  // A small number of kills may all fall between requests. Then more kills follow.
+  // If there are only a few kills, all of them may hit workers without requests. Then more kills
+  // follow.
   const auto enough = [&](int k) { return k >= kills && (hit > 0 || k >= 8 * kills); };
   for (int k = 0; !enough(k) && !testing::Test::HasFailure(); ++k) {
     SCOPED_TRACE(absl::StrCat("kill ", k));
-    // The seed chooses the moment of the kill, in tokens of the load.
+    // The seed chooses the moment of the kill, as a number of tokens that the clients receive
+    // before it.
     ASSERT_TRUE(seen_.AwaitTokens(std::uniform_int_distribution<int>(1, 400)(random)));
     const int i = std::uniform_int_distribution<int>(0, 1)(random);
     if (k % kRouterEvery == kRouterEvery / 2) {
@@ -475,7 +479,7 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
     lost_before = Lost(router_log);
     SampleMemory(seen_.all_answers() - answers_before_router);
   }
-  // A calm phase, so that the last processes are also watched for a while.
+  // No more kills, so that the memory of the last processes is also watched for a while.
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(seen_.AwaitAnswers(cluster.prefill_address(i), watched ? kCalm : 4));
     EXPECT_TRUE(seen_.AwaitAnswers(cluster.decode_address(i), watched ? kCalm : 4));
@@ -529,7 +533,7 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   const SharedMemory left = SharedMemoryOf(cluster.pids());
   EXPECT_EQ(left.segments, 0);
   for (const std::string& name : left.files) {
-    // The driver of a killed process leaves such files behind.
+    // The GPU driver of a killed process leaves files of this name behind.
     if (absl::StartsWith(name, "cuda.shm.")) continue;
     EXPECT_TRUE(before.files.contains(name)) << "/dev/shm/" << name << " was left behind";
   }
@@ -539,22 +543,24 @@ TEST_F(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
   RunStorm(kDemoModel, {"cpu"}, 1800, FromEnvironment("BATON_KILLS", 24));
 }
 
-// The rotary tables of this model change as a sequence grows, so a sequence goes back to prefill by
-// itself. The model's windows are shorter than most prompts.
+// Kills workers of a model whose rotary tables change as a sequence grows, so that a sequence goes
+// back to prefill without a kill, too. The model's attention windows are shorter than most prompts.
 TEST_F(KillTest, AModelOfWindowsAndManyRotaryTablesToo) {
   const ServedFolder folder(LongModelFolder(DType::kBF16, true));
   RunStorm(folder.path(), {"cpu"}, 600, std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
 }
 
-// KV is pulled from device to device, between processes that die.
+// Kills workers on emulated devices. KV is pulled from device to device, between processes that
+// die.
 TEST_F(KillTest, WorkersOnEmulatedDevicesToo) {
   const ServedFolder folder("mistral_window_f32");
   RunStorm(folder.path(), {"cuda-emulated"}, 100,
            std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
 }
 
-// On a GPU, another batch may round differently. So a token is compared only where the CPU's choice
-// is clear. There it must equal the CPU's, no matter which worker continued the answer.
+// Kills workers on the backend of BATON_KILL_BACKEND. A GPU may round differently in another batch,
+// so a token is compared only where the CPU's choice is clear. There it must equal the CPU's token,
+// whichever worker computed it.
 TEST_F(KillTest, WorkersOnThisBackendToo) {
   const char* const backend = std::getenv("BATON_KILL_BACKEND");
   if (backend == nullptr) GTEST_SKIP() << "BATON_KILL_BACKEND names no backend";

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kSharedFolder[] = "/dev/shm/";
 
-// Returns the entries of a folder that may change or disappear meanwhile.
+// Returns the entries of a folder. Entries may change or disappear during the call.
 std::vector<std::filesystem::path> EntriesOf(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> entries;
   std::error_code error;
@@ -27,7 +27,7 @@ std::vector<std::filesystem::path> EntriesOf(const std::filesystem::path& folder
   return entries;
 }
 
-// Returns the names in /dev/shm that processes other than `makers` have open or mapped.
+// Returns the names of files in /dev/shm that are open or mapped in processes other than `makers`.
 std::set<std::string> HeldByOthers(const std::set<pid_t>& makers) {
   std::set<std::string> held;
   for (const std::filesystem::path& process : EntriesOf("/proc")) {
@@ -93,7 +93,7 @@ SharedMemory SharedMemoryOf(const std::set<pid_t>& makers) {
   SharedMemory memory;
   std::ifstream file("/proc/sysvipc/shm");
   for (std::string line; std::getline(file, line);) {
-    // Columns: key shmid perms size cpid ...
+    // The columns of a line are key, shmid, perms, size, cpid and others.
     const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
     pid_t maker = 0;
     int64_t bytes = 0;
@@ -104,8 +104,8 @@ SharedMemory SharedMemoryOf(const std::set<pid_t>& makers) {
     ++memory.segments;
     memory.segment_bytes += bytes;
   }
-  // The files are listed before the search for their holders and looked at after it. So files that
-  // other processes make or remove meanwhile do not count.
+  // The files are listed before the search for the processes that hold them, and checked after it.
+  // So files that other processes make or remove during the search do not count.
   const std::vector<std::filesystem::path> files = EntriesOf(kSharedFolder);
   const std::set<std::string> held = HeldByOthers(makers);
   for (const std::filesystem::path& file : files) {

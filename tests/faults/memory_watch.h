@@ -9,27 +9,27 @@
 
 namespace baton {
 
-// Resident memory of a process, from /proc/PID/status. All zero if the process is gone.
+// Resident memory of a process, from /proc/PID/status. All values are zero if the process is gone.
 struct ResidentMemory {
-  int64_t own_bytes = 0;  // RssAnon: heap and stacks
-  // RssShmem: its KV pool, and the parts of its peers' pools that it has mapped
+  int64_t own_bytes = 0;  // Heap and stacks: RssAnon.
+  // RssShmem: the process's own KV pool, and the parts of its peers' pools that it has mapped.
   int64_t shared_bytes = 0;
 };
 ResidentMemory ResidentMemoryOf(pid_t pid);
 
-// Measures the memory growth of each process while it works: from its first sample after warm-up to
-// its latest.
+// Measures the memory growth of each process while the process works. Growth is counted from the
+// first sample after warm-up to the latest sample.
 class MemoryWatch {
  public:
-  // Samples count only once a process has answered `warm_up` requests.
+  // Samples of a process count only after the process has answered `warm_up` requests.
   explicit MemoryWatch(int warm_up) : warm_up_(warm_up) {}
 
   void Sample(const std::string& role, pid_t pid, int answers);
 
   struct Growth {
-    int processes = 0;          // processes with two or more samples after warm-up
-    int64_t own_bytes = 0;      // max growth of one process
-    int64_t max_own_bytes = 0;  // max of the latest samples
+    int processes = 0;          // Number of processes with two or more samples after warm-up.
+    int64_t own_bytes = 0;      // Max growth of a single process.
+    int64_t max_own_bytes = 0;  // Max over the latest samples of all processes.
     int64_t max_shared_bytes = 0;
   };
   Growth Of(const std::string& role) const;
@@ -44,11 +44,11 @@ class MemoryWatch {
   std::map<std::string, std::map<pid_t, Life>> lives_;
 };
 
-// Shared memory that processes have taken and not given back: of System V, and in /dev/shm.
+// Shared memory that processes have made and not removed: System V segments, and files in /dev/shm.
 struct SharedMemory {
-  int segments = 0;  // System V segments that `makers` made
+  int segments = 0;  // Number of System V segments that the processes `makers` made.
   int64_t segment_bytes = 0;
-  // Names in /dev/shm that no process other than `makers` has open or mapped.
+  // Names of files in /dev/shm that no process other than `makers` has open or mapped.
   std::set<std::string> files;
 };
 SharedMemory SharedMemoryOf(const std::set<pid_t>& makers);

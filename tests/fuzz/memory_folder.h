@@ -6,7 +6,8 @@
 
 namespace baton {
 
-// A scratch folder for readers that take a path. It lies in memory if the machine has /dev/shm.
+// A scratch folder for parsers that read a file from a path. The folder lies in memory if the
+// machine has /dev/shm.
 class MemoryFolder : public ScratchFolder {
  public:
   MemoryFolder()

@@ -7,8 +7,8 @@
 #include "common/model/model_config.h"
 #include "tests/fuzz/memory_folder.h"
 
-// The input is config.json. If the input has a zero byte, generation_config.json follows after the
-// first one.
+// The input is a config.json. If the input has a zero byte, the bytes after the first zero byte are
+// a generation_config.json.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const baton::MemoryFolder folder;
   const absl::string_view input(reinterpret_cast<const char*>(data), size);

@@ -13,12 +13,14 @@ namespace baton {
 namespace {
 
 void Feed(const std::string& bytes) {
-  // The heap copy has exactly this size, so that the address sanitizer sees a read beyond it.
+  // The copy on the heap has exactly the input's size, so that the address sanitizer detects a read
+  // beyond the end.
   const std::vector<uint8_t> copy(bytes.begin(), bytes.end());
   LLVMFuzzerTestOneInput(copy.data(), copy.size());
 }
 
-// The corpus holds inputs that once broke something, and inputs from which fuzzing starts.
+// The corpus holds inputs that once caused a fault, and inputs from which the fuzzers start. No
+// input may cause a fault.
 TEST(FuzzReplayTest, EveryInputOfTheCorpusIsTakenOrRefused) {
   int inputs = 0;
   for (const auto& file : std::filesystem::directory_iterator(BATON_FUZZ_CORPUS)) {
@@ -26,7 +28,7 @@ TEST(FuzzReplayTest, EveryInputOfTheCorpusIsTakenOrRefused) {
     std::ifstream in(file.path(), std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(in), {}};
     Feed(bytes);
-    // The input is also cut short, as by a broken download.
+    // Also runs beginnings of the input, which a broken download may leave.
     for (const int eighth : {0, 1, 4, 7}) Feed(bytes.substr(0, bytes.size() * eighth / 8));
     ++inputs;
   }

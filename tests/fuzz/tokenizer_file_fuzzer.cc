@@ -8,8 +8,8 @@
 #include "common/tokenizer/tokenizer.h"
 #include "common/tokenizer/utf8.h"
 
-// The input is a tokenizer.json. If the input has a zero byte, a text for the tokenizer follows
-// after the first one.
+// The input is a tokenizer.json. If the input has a zero byte, the bytes after the first zero byte
+// are a text for the tokenizer.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view input(reinterpret_cast<const char*>(data), size);
   const size_t zero = input.find('\0');

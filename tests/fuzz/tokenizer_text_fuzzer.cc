@@ -16,8 +16,9 @@ namespace {
 
 struct Form {
   const char* name;
-  bool keeps_text;   // decoding gives back the same text
-  bool marks_space;  // except U+2581, which comes back as a space
+  bool keeps_text;  // True if decoding the tokens of a text gives back the same text.
+  // True if U+2581 comes back as a space; the rest of the text comes back unchanged.
+  bool marks_space;
 };
 constexpr Form kForms[] = {
     {"gpt2", true},         {"llama3", true},   {"qwen2"},     {"o200k", true},
@@ -51,8 +52,8 @@ void CheckStream(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bo
 }  // namespace
 }  // namespace baton
 
-// The first byte of the input picks a tokenizer of common/tokenizer/testdata. The second byte holds
-// flags. The rest is a text, and every two bytes of it are also an id.
+// The first byte of the input chooses a tokenizer of common/tokenizer/testdata. The second byte
+// holds flags. The rest of the input is a text, and is also read as token ids of two bytes each.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto* const tokenizers =
       new std::vector<std::unique_ptr<const baton::Tokenizer>>(baton::LoadAll());

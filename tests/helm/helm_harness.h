@@ -22,18 +22,19 @@ std::string Read(const std::filesystem::path& path);
 
 int Count(absl::string_view text, absl::string_view piece);
 
-// Returns the flags that the --help of `program` names, each as --name.
+// Returns the names of the flags that `program` --help lists, each with its two dashes.
 std::set<std::string> FlagsOf(const std::string& program);
 
-// Runs the command in $HELM, else the `helm` on $PATH. Skips the test if it does not run.
+// Base class of tests that run helm: the command in $HELM, or `helm` from $PATH if $HELM is not
+// set. Skips the test if helm can't be run.
 class HelmTest : public testing::Test {
  protected:
   void SetUp() override;
 
-  // Renders the chart's manifests for Kubernetes 1.31.0. No test depends on that version. A
+  // Renders the chart's manifests for Kubernetes 1.31.0. No test depends on this version, and a
   // --kube-version in `arguments` replaces it.
   Ended Template(const std::string& arguments) const;
-  // Renders the chart as in a cluster that holds certain objects. Each pair in `found` is a lookup,
+  // Renders the chart as in a cluster that has certain objects. Each pair in `found` has a lookup,
   // exactly as templates/`file` writes it, and the object that the lookup returns, in JSON.
   Ended TemplateWhere(const std::string& file,
                       const std::vector<std::pair<std::string, std::string>>& found,

@@ -33,7 +33,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// Returns the Deployment of each part, as `manifests` has it.
+// Returns the Deployments in `manifests`, by the name of their part.
 std::map<std::string, std::string> DeploymentsOf(const std::string& manifests) {
   std::map<std::string, std::string> deployments = {
       {"router", ""}, {"prefill", ""}, {"decode", ""}};
@@ -69,7 +69,7 @@ TEST_P(HelmValuesTest, RendersAsItDid) {
   ASSERT_EQ(rendered.exit_status, 0) << rendered.output;
   const fs::path golden = kGolden / (GetParam() + ".yaml");
   if (std::getenv("BATON_WRITE_GOLDEN") != nullptr) std::ofstream(golden) << rendered.output;
-  // Compared line by line, so that a difference is readable.
+  // Compares line by line, so that a difference is readable.
   const std::vector<std::string> now = absl::StrSplit(rendered.output, '\n');
   const std::vector<std::string> then = absl::StrSplit(Read(golden), '\n');
   for (size_t i = 0; i < std::max(now.size(), then.size()); ++i) {
@@ -84,7 +84,7 @@ TEST_P(HelmValuesTest, PassesLintStrictly) {
   EXPECT_EQ(lint.exit_status, 0) << lint.output;
 }
 
-// Reads the golden files. RendersAsItDid checks that they are what the chart renders.
+// Uses the golden files as the rendered manifests. The test RendersAsItDid checks that they are.
 TEST(HelmGoldenTest, GivesEachProgramFlagsThatItHas) {
   std::map<std::string, std::set<std::string>> known;
   for (const std::string& values : ValueFiles()) {
@@ -174,7 +174,7 @@ TEST_F(HelmTest, ReleasesWhoseNamesServicesCantHaveAreRefused) {
               AllOf(HasSubstr("\n  name: chat-7b\n"), HasSubstr("instance: 7b-chat\n")));
   EXPECT_THAT(named("chat-7b", "").output, HasSubstr("\n  name: chat-7b-baton\n"));
   EXPECT_THAT(named("my-baton", "").output, HasSubstr("\n  name: my-baton\n"));
-  // This release name has the max length.
+  // This name has the max length of a release name.
   EXPECT_THAT(named("a-release-whose-name-is-as-long-as-helm-lets-it-be-ok", "").output,
               HasSubstr("\n  name: a-release-whose-name-is-as-long-as-helm\n"));
 }
@@ -212,7 +212,7 @@ TEST_F(HelmTest, AnInitContainerMayReachWhatItFetchesFrom) {
             0);
 }
 
-// Sets values on every part that no example sets.
+// Sets values that no example sets, for each of the parts router, prefill and decode.
 TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
   constexpr char kPart[] = R"({
       "args": ["--PART-flag=1"],
@@ -336,8 +336,8 @@ spec:
   }
 }
 
-// One of the other init containers may be a proxy, which must run before the model is fetched
-// through it.
+// An init container may be a proxy that the fetch needs. So the model is fetched after all other
+// init containers.
 TEST_F(HelmTest, TheModelIsFetchedAfterOtherInitContainers) {
   const auto deployments =
       DeploymentsOf(Template("--show-only templates/pools.yaml --set model.source=init "
@@ -385,8 +385,8 @@ spec:
             1);
 }
 
-// A GPU may be requested by a claim of dynamic resource allocation instead of a device plugin's
-// resource.
+// A pod may request a GPU by a claim of dynamic resource allocation, instead of the resource of a
+// device plugin.
 TEST_F(HelmTest, AGpuMayComeByAClaim) {
   const auto deployments = DeploymentsOf(
       Template("--show-only templates/pools.yaml --set decode.backend=cuda "
@@ -398,7 +398,7 @@ TEST_F(HelmTest, AGpuMayComeByAClaim) {
                     Not(HasSubstr("nvidia.com/gpu: "))));
 }
 
-// Names with characters that mean something in YAML, or that look like numbers, arrive unchanged.
+// Values that have a special meaning in YAML, or that look like numbers, must stay unchanged.
 TEST_F(HelmTest, NamesArriveAsTheyAre) {
   const Ended named = Template(
       "--show-only templates/pools.yaml --set-string 'model.name=Llama 3: chat #1' "
@@ -436,7 +436,8 @@ TEST_F(HelmTest, ChunksAreTheProgramsUnlessSaid) {
   EXPECT_EQ(Count(said, "- --chunk-tokens=1024\n"), 1);
   for (const char* program : {"baton-prefill", "baton-decode"})
     EXPECT_TRUE(FlagsOf(program).contains("--chunk-tokens")) << program;
-  // The chart refuses what the program itself would refuse after the start of the pod.
+  // The chart refuses this value when it is rendered. Otherwise the program would refuse it after
+  // the start of the pod.
   EXPECT_THAT(Template(pools + "--set prefill.chunkTokens=100").output,
               HasSubstr("prefill.chunkTokens is 100; it takes whole KV blocks, of 16 tokens each"));
   EXPECT_THAT(Template(pools + "--set prefill.chunkTokens=96 --set prefill.backend=cuda "
@@ -472,12 +473,12 @@ TEST_F(HelmTest, APartMayHaveAnImageOfItsOwn) {
                   "--set image.digest=sha256:", shared, " --set router.image.digest=sha256:", own,
                   " --set decode.image.repository=d --set decode.image.digest=sha256:", own)),
               ElementsAre("all@sha256:" + own, "all@sha256:" + shared, "d@sha256:" + own));
-  // A value of null counts as not given.
+  // A value of null counts as a value that is not set.
   EXPECT_THAT(images(absl::StrCat("--set image.digest=sha256:", shared,
                                   " --set router.image=null --set prefill.image.tag=null")),
               testing::Each("all@sha256:" + shared));
-  // An init container without an image uses the image of its part. The test and the load use the
-  // routers' image.
+  // An init container without an image uses the image of its pod's program. The test and the load
+  // use the image of the routers.
   EXPECT_THAT(
       images(
           "--set model.source=init --set model.init.args={fetch} --set decode.image.repository=d"),
@@ -489,8 +490,8 @@ TEST_F(HelmTest, APartMayHaveAnImageOfItsOwn) {
               HasSubstr("\n      image: r:0.1.0\n"));
 }
 
-// Kubernetes refuses rollingUpdate together with type Recreate. The defaults set rollingUpdate, so
-// the chart has to leave it out.
+// Kubernetes refuses rollingUpdate together with the type Recreate. The defaults of the chart set
+// rollingUpdate, so the chart must leave it out if the type is Recreate.
 TEST_F(HelmTest, PodsMayAllEndBeforeAnyStarts) {
   const auto deployments = DeploymentsOf(
       Template("--show-only templates/pools.yaml --set decode.strategy.type=Recreate").output);
@@ -557,7 +558,8 @@ TEST_F(HelmTest, MemoryAndBlocksAreNumbersOrAuto) {
 }
 
 TEST_F(HelmTest, KvMemoryIsWeighedAgainstTheMemoryLimit) {
-  // A worker without a memory limit would take a share of the whole node's memory.
+  // Without a memory limit, a worker with --kv-bytes=auto would use a share of the whole node's
+  // memory. So the chart sets a fixed size if there is no limit.
   const std::string pools = "--show-only templates/pools.yaml ";
   const std::string unlimited =
       Template(pools +
@@ -590,7 +592,8 @@ TEST_F(HelmTest, KvMemoryIsWeighedAgainstTheMemoryLimit) {
         limit);
     EXPECT_EQ(taken.exit_status, 0) << limit << ": " << taken.output;
   }
-  // The KV pool of a GPU does not lie in the container's memory.
+  // The memory limit does not matter if decode uses a GPU, because the KV pool is then in the GPU's
+  // memory.
   EXPECT_EQ(
       Template("--set decode.kvMemory=64Gi --set decode.backend=cuda --set decode.gpu.count=1")
           .exit_status,
@@ -598,8 +601,8 @@ TEST_F(HelmTest, KvMemoryIsWeighedAgainstTheMemoryLimit) {
 }
 
 TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {
-  // `helm` shows the notes only on install, which needs a cluster. An extra object may include
-  // them, so the test renders such an object.
+  // `helm` shows the notes only on install, which needs a cluster. So the test renders an extra
+  // object that includes the notes.
   const auto notes = [&](const std::string& arguments) {
     const Ended rendered = Template(absl::StrCat(
         "--show-only templates/extra.yaml ", arguments,
@@ -640,7 +643,7 @@ TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {
   EXPECT_THAT(notes(fetch), AllOf(HasSubstr("until a Job has fetched org/model."),
                                   HasSubstr("\n  kubectl -n serving logs -f job/" +
                                             job.substr(job.find("baton-fetch-"), 20) + "\n")));
-  // baton-client has the flags that the commands use.
+  // baton-client must have the flags that the commands in the notes use.
   const std::set<std::string> known = FlagsOf("baton-client");
   EXPECT_TRUE(known.contains("--router") && known.contains("--timing"));
 }
@@ -651,15 +654,16 @@ TEST_F(HelmTest, GraceCoversTheDrain) {
       "--set router.drain.graceSeconds=100 --set decode.drain.preStopSeconds=0 "
       "--set service.direct=false "
       "--set decode.drain.graceSeconds=7");
-  // The preStop sleep is 1.2 * 30 + 5 s. The grace period of the pod adds the 100 s of the drain
-  // and 10 s.
+  // The preStop hook sleeps for 1.2 * 30 + 5 s. The grace period of the pod is that time, plus 100
+  // s for the drain, plus 10 s.
   EXPECT_THAT(rendered.output, AllOf(HasSubstr("command: [sleep, \"41\"]"),
                                      HasSubstr("terminationGracePeriodSeconds: 151")));
   EXPECT_THAT(rendered.output, HasSubstr("terminationGracePeriodSeconds: 17\n"));
   EXPECT_THAT(rendered.output, Not(HasSubstr("[sleep, \"0\"]")));
 }
 
-// A router becomes ready only after workers do, so its progress deadline covers their start.
+// A router becomes ready only after the workers. So its progress deadline must cover the start of
+// the workers.
 TEST_F(HelmTest, RolloutsAreNotGivenUpWhileWorkersMayStart) {
   const std::string pools = "--show-only templates/pools.yaml ";
   EXPECT_EQ(Count(Template(pools).output, "\n  progressDeadlineSeconds: 2400\n"), 3);
@@ -711,20 +715,21 @@ TEST_F(HelmTest, TheTestExpectsTheGoldenTokensOfTheDemoModel) {
   EXPECT_THAT(Template(test).output,
               AllOf(HasSubstr(absl::StrCat("name: WANT_IDS, value: \"", ids, "\"")),
                     HasSubstr(first["prompt"].get<std::string>())));
-  // 48 tokens of the demo's answer are known, and the answer is longer.
+  // The chart knows the first 48 tokens of the demo model's answer. For longer answers it has no
+  // expected tokens.
   EXPECT_THAT(Template(test + "--set test.maxTokens=48").output, HasSubstr(ids));
   EXPECT_THAT(Template(test + "--set test.maxTokens=49").output,
               HasSubstr("name: WANT_IDS, value: \"\""));
-  // For another model, `helm test` only knows that two answers must be equal, unless the values
-  // give tokens.
+  // For another model, `helm test` only checks that two answers are equal, unless the values set
+  // expected tokens.
   EXPECT_THAT(Template(test + "--set model.path=/models/x").output,
               HasSubstr("name: WANT_IDS, value: \"\""));
   EXPECT_THAT(Template(test + "--set test.expectedTokenIds='{1,23}'").output,
               HasSubstr("name: WANT_IDS, value: \"1,23\""));
 }
 
-// In router.mode `auto`, a decode worker computes a short prompt by itself, and then there is no
-// link to check. So `helm test` asks for the split mode.
+// In router.mode `auto`, a decode worker computes a short prompt by itself, and there is no
+// transfer to check. So `helm test` asks for the mode disaggregated.
 TEST_F(HelmTest, TheTestIsSplitWhereverPromptsCanBe) {
   const std::string test = "--show-only templates/tests/generate.yaml ";
   const auto splits = testing::AllOf(HasSubstr("\"$MAX_TOKENS\" --mode=disaggregated --json"),
@@ -743,8 +748,8 @@ TEST_F(HelmTest, TheTestIsSplitWhereverPromptsCanBe) {
   EXPECT_TRUE(FlagsOf("baton-client").contains("--mode"));
 }
 
-// `helm test --logs` deletes hooks with the policy hook-succeeded before it reads their log, and
-// then fails.
+// The hook must not have the policy hook-succeeded: `helm test --logs` would delete the pod before
+// it reads the pod's log, and fail.
 TEST_F(HelmTest, TheTestLeavesItsPodForItsLog) {
   EXPECT_EQ(Count(Template("--show-only templates/tests/generate.yaml").output,
                   "\n    helm.sh/hook-delete-policy: before-hook-creation\n"),
@@ -822,8 +827,8 @@ TEST_F(HelmTest, AJobFillsTheClaimAndPodsWaitForIt) {
   const std::set<std::string> known = FlagsOf("baton-fetch");
   for (const char* flag : {"--to", "--revision", "--endpoint", "--attempts"})
     EXPECT_TRUE(known.contains(flag)) << flag;
-  // A Job can't be changed, so other values need a Job with another name, and equal values the same
-  // name.
+  // A Job can't be changed after it was made. So other values must give the Job another name, and
+  // equal values must give it the same name.
   const auto name = [](const std::string& manifest) {
     return manifest.substr(manifest.find("  name: baton-fetch-"), 28);
   };
@@ -895,7 +900,7 @@ TEST_F(HelmTest, ASecretWithoutAUsableTokenIsRefused) {
   EXPECT_EQ(with(holding("a-Token~!")).exit_status, 0);
   EXPECT_EQ(with("{}").exit_status, 0) << "it is not there yet";
   EXPECT_EQ(with(R"({"data": {"other": ""}})").exit_status, 0) << "nor is what is in it";
-  // The chart's own Secret gets a new token if it holds none.
+  // If the chart's own Secret holds no token, the chart makes a new one.
   const std::string own = "lookup \"v1\" \"Secret\" .Release.Namespace $name";
   const std::string show = "--show-only templates/attach-secret.yaml";
   EXPECT_THAT(

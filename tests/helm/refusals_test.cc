@@ -1,5 +1,5 @@
-// Some values pass the schema one by one, but could not run or serve together. The chart refuses
-// them with an error that names the values and says what to do.
+// Tests of values that the schema accepts one by one, but that could not run or serve together. The
+// chart refuses them with an error that names the values and says what to do.
 
 #include <string>
 
@@ -34,7 +34,8 @@ TEST_F(HelmRefusalTest, ARolloutMustBeAbleToReplaceAPod) {
       "--set decode.strategy.rollingUpdate.maxSurge=0% "
       "--set decode.strategy.rollingUpdate.maxUnavailable=00%",
       "decode.strategy.rollingUpdate has maxSurge 0% and maxUnavailable 00%");
-  // Kubernetes uses 25% for each of the two fields that is not given.
+  // A strategy with one or neither of maxSurge and maxUnavailable is valid: Kubernetes uses 25% for
+  // a field that is not set.
   ExpectTaken(
       "--set prefill.strategy.rollingUpdate.maxSurge=10% "
       "--set decode.strategy.rollingUpdate.maxSurge=null --set router.strategy.rollingUpdate=null");
@@ -46,7 +47,7 @@ TEST_F(HelmRefusalTest, RequestsAreAtMostTheLimits) {
   ExpectRefused("--set decode.resources.limits.cpu=300m",
                 "decode.resources: the request of cpu is 500m, above its limit, which is 300m; "
                 "lower the request or raise the limit");
-  // The limit of prefill workers is 2Gi by default.
+  // All of these requests are above the default limit of prefill workers, 2Gi.
   for (const std::string request : {"2147483649", "2147483648001m", "2.1Gi", "2.2e9", "2200M"}) {
     ExpectRefused(
         absl::StrCat("--set-string prefill.resources.requests.memory=", request),
@@ -84,12 +85,12 @@ TEST_F(HelmRefusalTest, EveryPartThatTheModeNeedsHasAReplica) {
                 "by a prefill worker; set it to 1 or more, or router.mode to auto or colocated");
   ExpectTaken("--set prefill.replicas=0 --set router.mode=auto");
   ExpectTaken("--set prefill.replicas=0 --set router.mode=colocated");
-  // `replicas` is not read when autoscaling is enabled.
+  // `replicas` is ignored when autoscaling is enabled.
   ExpectTaken("--set decode.replicas=0 --set decode.autoscaling.enabled=true");
 }
 
 // A router without workers leaves the Service when failureThreshold probes in a row have failed.
-// The first of them may come at once, so the router stays for failureThreshold - 1 periods.
+// The first probe may fail immediately, so the router stays for failureThreshold - 1 periods.
 TEST_F(HelmRefusalTest, RoutersStayInTheServiceWhileRequestsWait) {
   ExpectTaken("--set router.pairWaitSeconds=30");
   ExpectRefused("--set router.pairWaitSeconds=31",
@@ -99,7 +100,7 @@ TEST_F(HelmRefusalTest, RoutersStayInTheServiceWhileRequestsWait) {
                 "router.probes.readiness.failureThreshold to 17 or more");
   ExpectTaken("--set router.pairWaitSeconds=31 --set router.probes.readiness.failureThreshold=17");
   ExpectTaken("--set router.pairWaitSeconds=31 --set router.probes.readiness.periodSeconds=3");
-  // The defaults of Kubernetes are three probes, ten seconds apart.
+  // If the values are null, Kubernetes uses its own defaults: three probes, ten seconds apart.
   const std::string unsaid =
       "--set router.probes.readiness.failureThreshold=null "
       "--set router.probes.readiness.periodSeconds=null --set router.pairWaitSeconds=";
@@ -133,7 +134,7 @@ TEST_F(HelmRefusalTest, KvHasAWayToAnotherPod) {
   ExpectRefused("--set kv.transports=shm --set router.mode=auto", "with router.mode 'auto'");
   for (const char* enough : {"auto", "'sysv\\,rc'", "^cma"})
     ExpectTaken(absl::StrCat("--set kv.transports=", enough));
-  // No KV travels between pods if no prompt is handed over.
+  // In the mode colocated no KV moves between pods, so kv.transports may be shm alone.
   ExpectTaken("--set kv.transports=shm --set router.mode=colocated");
   ExpectTaken("--set kv.transports=shm --set router.mode=auto --set prefill.replicas=0");
 }

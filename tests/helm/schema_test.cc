@@ -1,4 +1,4 @@
-// Tests of the schema: which values the chart accepts.
+// Tests of the chart's schema, which decides which values the chart accepts.
 
 #include <algorithm>
 #include <set>
@@ -22,7 +22,8 @@ using testing::HasSubstr;
 using HelmSchemaTest = HelmTest;
 
 TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
-  // All mistakes go into one call: helm reports every mistake, and each start of helm takes time.
+  // All mistakes go into one call of helm, because helm reports all of them and each start takes
+  // time.
   const std::vector<std::pair<std::string, std::vector<std::string>>> mistakes = {
       {"colour=red", {"colour"}},
       {"router.replica=2", {"/router", "replica"}},
@@ -63,7 +64,7 @@ TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
       {"listenAddress=localhost", {"/listenAddress", "[::]"}},
       {"numerics=fast", {"/numerics", "avx512-bf16"}},
       {"prefill.tolerations[0].effect=NoSchedul", {"/prefill/tolerations/0/effect", "NoExecute"}},
-      // A value of null would become 0.
+      // The chart would use 0 for a value of null.
       {"decode.replicas=null", {"/decode'", "missing property 'replicas'"}},
       {"prefill.drain.graceSeconds=null", {"/prefill/drain'", "missing property 'graceSeconds'"}},
       {"fullnameOverride=My_Baton", {"/fullnameOverride", "My_Baton"}},
@@ -81,7 +82,7 @@ TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
       {"decode.extraContainers[0].name=a", {"/decode/extraContainers/0", "'image'"}},
       {"decode.extraInitContainers[0].restartPolicy=Never",
        {"/decode/extraInitContainers/0/restartPolicy", "Always"}},
-      // The chart selects its pods by these labels.
+      // The chart selects its pods by these labels of its own, so values must not replace them.
       {R"(commonLabels.app\.kubernetes\.io/component=llm)",
        {"/commonLabels/app.kubernetes.io~1component"}},
       {R"(decode.podLabels.app\.kubernetes\.io/name=llm)",
@@ -165,8 +166,8 @@ TEST_F(HelmSchemaTest, MisspeltKeysOfKubernetesOwnTypesAreNamed) {
   }
 }
 
-// Returns the paths of the schema that may accept any key or any value: types of Kubernetes that
-// are too deep to repeat in the schema, manifests, and global values.
+// Returns the paths of the schema that may accept any key or any value. They are Kubernetes types
+// that are too deep to repeat in the schema, whole manifests, and global values.
 const std::set<std::string>& FreeObjects() {
   static const auto* free = [] {
     auto* paths = new std::set<std::string>{"/properties/global", "/properties/extraObjects/items"};
@@ -218,7 +219,7 @@ TEST(SchemaFileTest, IsStrictEverywhere) {
   std::set<std::string> loose;
   FindLoose(schema, "", &loose);
   EXPECT_EQ(loose, FreeObjects());
-  // Checks which paths FindLoose reports for a small schema.
+  // Tests FindLoose itself with a small schema.
   loose.clear();
   FindLoose(json::parse(R"({"properties": {
       "bare": {"type": "object"}, "any": {}, "true": true, "list": {"type": "array"},
@@ -234,7 +235,7 @@ TEST(SchemaFileTest, IsStrictEverywhere) {
                          "/properties/of/items", "/properties/open", "/properties/true"));
 }
 
-// The schema accepts the values that the programs accept.
+// The schema must accept the same backends and numerics as the programs.
 TEST(SchemaFileTest, NamesTheBackendsAndNumericsOfTheWorkers) {
   const json schema = json::parse(Read(kChart / "values.schema.json"));
   const Ended backend =
@@ -250,7 +251,7 @@ TEST(SchemaFileTest, NamesTheBackendsAndNumericsOfTheWorkers) {
             json::parse(R"(["auto", "portable", "f32", "amx", "avx512-bf16"])"));
 }
 
-// The programs and the chart are released together.
+// The chart and the programs are released together, so they have the same version.
 TEST(SchemaFileTest, TheChartNamesTheVersionOfThePrograms) {
   const Ended version = RunShell(BATON_BINARY_DIR "/baton-router --version");
   const std::string number =

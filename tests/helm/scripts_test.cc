@@ -1,5 +1,5 @@
-// Tests of the scripts that the chart runs in a cluster, and of the script `cluster`. They run here
-// with fake programs.
+// Tests of the shell scripts that the chart runs in a cluster, and of the script
+// tests/helm/cluster. In these tests the scripts run with fake programs.
 
 #include <string>
 
@@ -21,8 +21,8 @@ using testing::Not;
 
 using HelmScriptTest = HelmTest;
 
-// Returns the script that follows `begin` in `manifests`. The last line of `begin` shows the
-// script's indentation.
+// Returns the script that follows the text `begin` in `manifests`. The script's indentation is that
+// of the last line of `begin`.
 std::string ScriptBehind(const std::string& manifests, const std::string& begin) {
   const size_t at = manifests.find(begin);
   EXPECT_NE(at, manifests.npos) << "there is no script in " << manifests;
@@ -37,7 +37,7 @@ std::string ScriptBehind(const std::string& manifests, const std::string& begin)
   return script;
 }
 
-// Runs the script of `helm test`, as the chart's defaults render it. The fake client prints one
+// Runs the script of `helm test`, as the chart renders it by default. The fake client prints one
 // line of `answers` per call.
 Ended RunTestPod(const std::string& answers, int max_tokens, const std::string& want_ids) {
   const ScratchFolder folder;
@@ -80,13 +80,14 @@ TEST(TestPodScriptTest, TheTestPodTakesTheWholeAnswerAndNothingElse) {
   EXPECT_THAT(ended.output, HasSubstr("labelled 'shm', expected 'tcp'"));
   EXPECT_EQ(ended.exit_status, 1);
   EXPECT_THAT(RunTestPod(AnswerOf(four, ""), 4, four).output, HasSubstr("the link has no label"));
-  // For a model whose tokens are not known, the script asks twice and compares the answers.
+  // If the expected tokens are not known, the script asks twice and compares the answers.
   EXPECT_EQ(RunTestPod(AnswerOf("5,6") + AnswerOf("5,6"), 2, "").exit_status, 0);
   EXPECT_THAT(RunTestPod(AnswerOf("5,6") + AnswerOf("5"), 2, "").output,
               HasSubstr("token ids 5; the first time they were 5,6"));
 }
 
-// Pods wait until the Job has recorded that the model is complete. On SIGTERM they end at once.
+// Pods wait until the Job has recorded that the model is complete. A waiting pod ends immediately
+// on SIGTERM.
 TEST_F(HelmScriptTest, PodsWaitForTheModelThatIsFetched) {
   const std::string pools = Template(
                                 "--show-only templates/pools.yaml --set model.source=pvc "
@@ -111,10 +112,10 @@ TEST_F(HelmScriptTest, PodsWaitForTheModelThatIsFetched) {
 
 constexpr int kOnceStopped = -1;
 
-// Runs the script of the goodput Job with a fake tool. The tool's `run` writes `run_file`, unless
-// that is empty, and exits with `run_status`. If `run_status` is kOnceStopped, the script gets a
-// SIGTERM while `run` is under way, and `run` then exits with 130. The tool's `report` exits with
-// `report_status`. A run file of an earlier revision already exists.
+// Runs the script of the goodput Job with a fake tool. The tool's command `run` writes `run_file`,
+// unless the text is empty, and exits with `run_status`. If `run_status` is kOnceStopped, the
+// script gets a SIGTERM during `run`, and `run` then exits with 130. The tool's command `report`
+// exits with `report_status`. A run file of an earlier revision already exists.
 Ended RunGoodputJob(const std::string& rendered, const std::string& run_file, int run_status,
                     int report_status) {
   const ScratchFolder folder;
@@ -158,7 +159,7 @@ TEST_F(HelmScriptTest, TheLoadLeavesAPageAndItsOwnStatus) {
             "asked run --endpoint=r --out=/report/run.json --rate=7\n"
             "asked report /report/run.json --out=/report/report.html\n"
             "page: measured\n");
-  // 143: SIGTERM ended the tool before it handled signals
+  // Status 143 means that SIGTERM ended the tool before it handled signals.
   for (const int status : {1, 3, 130, 143}) {
     ended = RunGoodputJob(job, "measured", status, 0);
     EXPECT_EQ(ended.exit_status, status);
@@ -177,8 +178,8 @@ TEST_F(HelmScriptTest, TheLoadLeavesAPageAndItsOwnStatus) {
   EXPECT_THAT(RunGoodputJob(into_log, "measured", 0, 0).output, HasSubstr("\nrun file:\nmeasured"));
 }
 
-// The fake cluster already has a namespace chat-load, which the script did not make and must not
-// remove.
+// The fake cluster already has a namespace chat-load. The script did not make it and must not
+// remove it.
 TEST(DrillScriptTest, RemovesTheNamespacesThatItMadeAndNoOther) {
   const ScratchFolder folder;
   folder.WriteScript("kubectl", absl::StrCat("#!/bin/sh\n"
@@ -196,8 +197,8 @@ TEST(DrillScriptTest, RemovesTheNamespacesThatItMadeAndNoOther) {
   EXPECT_EQ(Count(asked, "delete namespace"), 1) << asked;
 }
 
-// Runs the script in a repository with its own history. The fake cluster refuses to create
-// namespaces, which ends the script after it has printed the release that it upgrades from.
+// Runs the script in a repository with a history of its own. The fake cluster refuses to create
+// namespaces. This ends the script after it has printed the release that it would upgrade from.
 TEST(DrillScriptTest, UpgradesFromTheLastReleaseUnlessToldOtherwise) {
   if (RunShell("git --version && tar --version").exit_status != 0)
     GTEST_SKIP() << "no git or no tar here";

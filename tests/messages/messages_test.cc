@@ -1,5 +1,5 @@
-// Runs every case of the tables beside this file with the shipped programs. Checks the first line
-// of their output and their exit status. README.md says what a case is.
+// Runs every case of the tables beside this file with the shipped programs. Checks the exit status
+// and the first line of the output. README.md describes the format of a case.
 
 #include <algorithm>
 #include <cctype>
@@ -38,20 +38,21 @@ using ::testing::Not;
 struct Case {
   std::string table, group, name;
   std::string folder = "none";
-  std::vector<std::string> set;   // edits of JSON files: "FILE POINTER JSON"
-  std::vector<std::string> make;  // shell commands
-  std::string needs;              // shell command; if it fails, the case is skipped
-  std::string run;                // shell command
+  std::vector<std::string> set;   // Changes to JSON files, each as "FILE POINTER JSON".
+  std::vector<std::string> make;  // Shell commands that prepare the case's folder.
+  std::string needs;              // Shell command. If it fails, the case is skipped.
+  std::string run;                // Shell command under test.
   int status = 2;
   bool serves = false;
   bool after_loading = false;
   std::vector<std::string> first;
 };
 
-// Names the case in the output of a failed test.
+// GoogleTest calls this function to print the case in the output of a failed test.
 void PrintTo(const Case& c, std::ostream* out) { *out << c.table << ": " << c.name; }
 
-// Aborts on a line that has no known key, since a misspelt key would make a case weaker.
+// Aborts on a line without a known key. Otherwise a misspelt key would go unnoticed, and the case
+// would check less.
 std::vector<Case> ReadTable(const fs::path& path) {
   std::vector<Case> cases;
   std::string group;
@@ -138,11 +139,11 @@ void SetJson(const ScratchFolder& folder, absl::string_view edit) {
 }
 
 struct Ended {
-  std::string output;  // standard output and standard error, interleaved as written
+  std::string output;  // Standard output and standard error, interleaved as they were written.
   int status = -1;
 };
 
-// Runs the case's command until it ends. If the case says that the program serves, sends SIGTERM
+// Runs the case's command until it ends. If the case expects the program to serve, sends SIGTERM
 // once the program listens.
 Ended RunCase(const Case& c, const ScratchFolder& folder) {
   const std::string script =
@@ -170,9 +171,9 @@ Ended RunCase(const Case& c, const ScratchFolder& folder) {
   return ended;
 }
 
-// Returns the first line that matters to a user. Some faults are only found after loading
-// (`after_loading`). Then lines about the progress of the start do not count: log lines of level I,
-// and the lines in which `up` says what it waits for.
+// Returns the first line that tells a user the result. If the fault is found only after loading
+// (`after_loading`), lines about the progress of the start are skipped: log lines of level I, and
+// the lines in which `up` says what it waits for.
 std::string FirstLine(const Case& c, const std::string& output) {
   for (const absl::string_view line : absl::StrSplit(output, '\n')) {
     if (c.after_loading &&
@@ -191,8 +192,8 @@ class MessagesTest : public testing::TestWithParam<Case> {
     setenv("PATH", absl::StrCat(BATON_BINARY_DIR, ":", getenv("PATH")).c_str(), 1);
     setenv("BIN", BATON_BINARY_DIR, 1);
     setenv("SOURCE", BATON_SOURCE_DIR, 1);
-    // ./baton with the programs of this build. Its addresses, process ids and logs go into the
-    // case's folder.
+    // Makes ./baton use the programs of this build, and keep its addresses, process ids and logs in
+    // the case's folder.
     setenv("BATON",
            absl::StrCat("env BATON_STATE=state BATON_BUILD=",
                         fs::path(BATON_BINARY_DIR).parent_path().string(), " ", BATON_SOURCE_DIR,
@@ -203,7 +204,8 @@ class MessagesTest : public testing::TestWithParam<Case> {
          {"BATON_ATTACH_TOKEN", "BATON_CALLED_AS", "BATON_SLO", "HF_TOKEN", "HF_ENDPOINT"}) {
       unsetenv(variable);
     }
-    // $UNPRIVILEGED runs a command without root's rights, $OWN_MOUNTS one with its own mounts.
+    // $UNPRIVILEGED runs a command without root's rights. $OWN_MOUNTS runs a command with mounts of
+    // its own.
     setenv("UNPRIVILEGED",
            root ? "setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all" : "env",
            1);
@@ -227,7 +229,7 @@ TEST_P(MessagesTest, FirstLineHasTheValueAndWhatToDo) {
     ASSERT_EQ(Shell(absl::StrCat("cd ", folder.path(), " && { ", make, "; }")), 0) << make;
   }
   const Ended ended = RunCase(c, folder);
-  // A user other than root could not remove a folder without the right to enter it.
+  // If the case removed access rights from a folder, a user other than root could not delete it.
   if (geteuid() != 0) Shell(absl::StrCat("chmod -R u+rwX ", folder.path()));
   EXPECT_EQ(ended.status, c.status) << ended.output;
   const std::string first = FirstLine(c, ended.output);
@@ -254,7 +256,7 @@ TEST(MessageTablesTest, EveryCaseSaysSomethingAndAllKindsAreThere) {
     groups.insert(c.group);
     EXPECT_TRUE(names.insert(c.name).second) << "twice: " << c.name;
     EXPECT_THAT(c.run, Not(IsEmpty())) << c.name;
-    // A refusal must name at least a value and what to do.
+    // An expected refusal has at least two parts: the wrong value, and what to do.
     EXPECT_GE(c.first.size(), c.status == 0 ? 0u : 2u) << c.name;
   }
   EXPECT_GE(Cases().size(), 60u);

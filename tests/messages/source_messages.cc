@@ -14,10 +14,10 @@ namespace baton {
 namespace {
 
 constexpr char kValue[] = "…";
-constexpr size_t kMinFixed = 4;          // min bytes of text, besides values
-constexpr size_t kMaxAlternatives = 64;  // max alternatives of one message
+constexpr size_t kMinFixed = 4;          // Min bytes of a message's text, values not counted.
+constexpr size_t kMaxAlternatives = 64;  // Max number of alternatives of one message.
 
-// Functions whose argument is a message, besides those that make a status.
+// Names of functions whose argument is a message. Functions that make a status are not listed here.
 constexpr absl::string_view kTellers[] = {"Fail",          "Refuse",     "RefuseCommandLine",
                                           "RefuseToStart", "SayFailure", "Refused"};
 
@@ -37,7 +37,7 @@ size_t AfterLiteral(absl::string_view text, size_t at) {
   return std::min(at + 1, text.size());
 }
 
-// Returns the position after the bracket that closes the one at `at`.
+// Returns the position after the bracket that closes the bracket at `at`.
 size_t AfterBrackets(absl::string_view text, size_t at) {
   int depth = 0;
   while (at < text.size()) {
@@ -77,7 +77,7 @@ std::string WithoutComments(absl::string_view source) {
 
 struct Part {
   absl::string_view text;
-  char end;  // separator after the text, or 0 at the end
+  char end;  // Separator after the text, or 0 at the end of the expression.
 };
 
 // Splits an expression at the separators that are outside of all brackets and literals.
@@ -107,7 +107,7 @@ std::string Unescaped(absl::string_view literal) {
   return absl::StrReplaceAll(literal, {{"\\\"", "\""}, {"\\\\", "\\"}, {"\\n", "\n"}});
 }
 
-// Returns a format with "…" in place of each conversion: %d, %5.1f, %-10s, %s.
+// Returns a format string in which "…" replaces each conversion, such as %d, %5.1f, %-10s or %s.
 std::string WithoutFormats(absl::string_view format) {
   std::string text;
   for (size_t at = 0; at < format.size(); ++at) {
@@ -126,7 +126,7 @@ std::string WithoutFormats(absl::string_view format) {
 
 std::vector<std::string> TextsOf(absl::string_view expression);
 
-// Returns the texts that a call of StrFormat or StrCat can give. For any other function, returns
+// Returns the texts that a call of StrFormat or StrCat can produce. For any other function, returns
 // "…".
 std::vector<std::string> TextsOfCall(absl::string_view function,
                                      const std::vector<Part>& arguments) {
@@ -149,7 +149,7 @@ std::vector<std::string> TextsOfCall(absl::string_view function,
   return texts;
 }
 
-// Returns all texts that an expression can give, with "…" for each unknown part.
+// Returns all texts that an expression can produce, with "…" for each unknown part.
 std::vector<std::string> TextsOf(absl::string_view expression) {
   expression = absl::StripAsciiWhitespace(expression);
   if (expression.empty()) return {""};
@@ -208,7 +208,7 @@ bool IsTeller(absl::string_view source, size_t begin, absl::string_view word) {
   return absl::EndsWith(word, "Error") && absl::EndsWith(source.substr(0, begin), "absl::");
 }
 
-// Returns the double-quoted shell text whose first byte, after the quote, is at `at`.
+// Returns the double-quoted shell text that begins at `at`, the position after the opening quote.
 std::string ShellText(absl::string_view source, size_t at) {
   std::string text;
   while (at < source.size() && source[at] != '"') {
@@ -221,14 +221,14 @@ std::string ShellText(absl::string_view source, size_t at) {
       text += kValue;
       ++at;
       if (at < source.size() && (source[at] == '(' || source[at] == '{')) {
-        // Brackets within a command are assumed to be balanced. Its quotes need not be.
+        // Brackets within a shell command must be balanced, and its quotes are not examined.
         const char open = source[at], close = open == '(' ? ')' : '}';
         int depth = 0;
         do {
           depth += source[at] == open ? 1 : source[at] == close ? -1 : 0;
         } while (++at < source.size() && depth > 0);
       } else if (at < source.size() && !IsWord(source[at])) {
-        ++at;  // a parameter of one character, such as $*
+        ++at;  // The name of the parameter is a single character, as in $*.
       } else {
         while (at < source.size() && IsWord(source[at])) ++at;
       }
@@ -237,7 +237,7 @@ std::string ShellText(absl::string_view source, size_t at) {
   return text;
 }
 
-// Calls `take` with the position after each `call` that begins a word.
+// Calls `take` for each occurrence of `call` that begins a word, with the position after it.
 template <typename Take>
 void ForEachCall(absl::string_view source, absl::string_view call, const Take& take) {
   for (size_t at = source.find(call); at != source.npos; at = source.find(call, at + 1)) {
@@ -293,7 +293,8 @@ std::vector<SourceMessage> MessagesOfTemplate(absl::string_view source) {
   ForEachCall(source, "fail (printf \"", take_template);
   ForEachCall(source, "required \"", take_template);
   ForEachCall(source, "fail \"", [&](size_t at) {
-    // In a template, the line of a `fail` begins with braces. In a script it does not.
+    // If the line begins with braces, this `fail` is a function of the template. Else it is a
+    // command of a shell script.
     const absl::string_view line = source.substr(source.rfind('\n', at) + 1);
     if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "{{")) return take_template(at);
     Add(source, at, ShellText(source, at), &messages);

@@ -7,23 +7,22 @@
 
 namespace baton {
 
-// A message found in a source, as a user sees it, with "…" in place of each value.
+// A message found in a source file, as a user sees it, with "…" in place of each value.
 struct SourceMessage {
-  int line = 0;  // line in the source, from 1
+  int line = 0;  // Line of the message in the source file, counted from 1.
   std::string text;
 };
 
-// Returns the messages with which a C++ source ends a program, or that it passes on to code that
-// does: the texts of RefuseToStart, of similar functions in some modules, and of statuses. If a
-// text has alternatives (a ? b : c), each is a separate message. Does not find a text that is made
-// elsewhere.
+// Returns the messages with which a C++ program may end: the texts of RefuseToStart, of similar
+// functions in some modules, and of statuses. If a text has alternatives (a ? b : c), each
+// alternative is a separate message. A text is found only if it is written in the call itself.
 std::vector<SourceMessage> MessagesOfProgram(absl::string_view source);
 
 // Returns the texts with which ./baton calls `die`, `refuse` and `say`.
 std::vector<SourceMessage> MessagesOfScript(absl::string_view source);
 
-// Returns the texts of `fail` and `required` in a template of the chart, and of `fail` in a script
-// within the template.
+// Returns the texts of `fail` and `required` in a template of the chart, and the texts of `fail` in
+// a shell script that the template contains.
 std::vector<SourceMessage> MessagesOfTemplate(absl::string_view source);
 
 }  // namespace baton

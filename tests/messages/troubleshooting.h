@@ -7,15 +7,15 @@
 
 namespace baton {
 
-// A message of docs/troubleshooting.md. Each row of a table whose first column is called "message"
-// has one in its first cell, between backquotes. "…" stands for a value.
+// A message of docs/troubleshooting.md, in which "…" stands for a value. Messages are in the tables
+// whose first column is called "message": the first cell of each row has one, between backquotes.
 struct KnownMessage {
-  std::string section;  // heading above the table
+  std::string section;  // Heading above the table that has the message.
   std::string text;
 };
 const std::vector<KnownMessage>& TroubleshootingMessages();
 
-// Returns the texts of a message between its values.
+// Returns the parts of a message between its values.
 std::vector<std::string> FixedParts(absl::string_view message);
 
 // Returns true if `line` contains the fixed parts of some message of the page, in their order. If

@@ -31,8 +31,9 @@ std::string Contents(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns the files that `name` stands for, a path in the repository: one file, all files below a
-// folder, or, for "folder/*END", the files below the folder whose names end in END.
+// Returns the files that `name` stands for. `name` is a path in the repository: of a file, or of a
+// folder, which stands for all files below it. "folder/*END" stands for the files below the folder
+// whose names end in END.
 std::vector<fs::path> FilesOf(const std::string& name) {
   const fs::path top = fs::path(BATON_SOURCE_DIR) / name.substr(0, name.find('*'));
   const std::string end = name.find('*') == name.npos ? "" : name.substr(name.find('*') + 1);
@@ -56,7 +57,7 @@ bool IsProgramSource(const fs::path& path) {
          !absl::StrContains(name, "_test") && !absl::StrContains(name, "for_tests");
 }
 
-// Joins adjacent string literals and undoes escapes.
+// Joins adjacent string literals, and replaces escape sequences by their characters.
 std::string Joined(const std::string& all) {
   std::string joined;
   joined.reserve(all.size());
@@ -73,7 +74,7 @@ std::string Joined(const std::string& all) {
   return absl::StrReplaceAll(joined, {{"\\\"", "\""}, {"\\\n", ""}});
 }
 
-// Returns the text of the shipped sources, one after the other.
+// Returns the text of all shipped source files in one string.
 const std::string& Sources() {
   static const auto* text = [] {
     std::string programs, others;
@@ -99,7 +100,8 @@ TEST(TroubleshootingTest, EveryMessageStandsInTheSources) {
     for (const std::string& whole : FixedParts(message.text)) {
       absl::string_view part = whole;
       fixed += part.size();
-      // Marks at the ends of a part may belong to another literal in the source.
+      // Punctuation at the ends of a part may belong to another literal in the source, so it is
+      // removed.
       const auto is_mark = [](char c) {
         return absl::string_view(":;,'\"- ").find(c) != absl::string_view::npos;
       };
@@ -117,22 +119,23 @@ TEST(TroubleshootingTest, ALineThatNoProgramWritesIsNotFound) {
   EXPECT_FALSE(IsInTroubleshooting("baton-router: flag --listen needs a value", kChartSection));
 }
 
-// Files that are searched for messages, and the messages there that do not end a program.
+// Files whose messages need a row in docs/troubleshooting.md. The messages in `no_end` need none,
+// because they do not end a program.
 struct Covered {
   std::vector<SourceMessage> (*messages_of)(absl::string_view source);
-  std::vector<std::string> files;  // files or folders
-  std::string section;             // section that must have the row; any section if empty
+  std::vector<std::string> files;  // Files or folders, as FilesOf accepts them.
+  std::string section;  // Section that must have the rows; if empty, a row may be in any section.
   std::vector<std::string> no_end;
 };
 
-// Returns true for a text such as "--listen: …", which stands before a message that is made
-// elsewhere.
+// Returns true for a text such as "--listen: …", which is the beginning of a message that another
+// function makes.
 bool OnlyNamesFlag(absl::string_view text) {
   return absl::StartsWith(text, "--") && absl::EndsWith(text, ": …") &&
          absl::c_count(text, ' ') == 1;
 }
 
-// Expects a row for every message. Returns the number of messages.
+// Expects a row in the tables for every message. Returns the number of messages.
 size_t ExpectRows(const Covered& covered) {
   size_t found = 0;
   for (const std::string& name : covered.files) {
@@ -189,7 +192,7 @@ TEST(TroubleshootingTest, EveryRefusalOfAProgramHasARow) {
                  "router/core/served_identity.cc",
                  "router/client/main.cc",
                  "router/client/generate_request.cc"},
-       .no_end = {// Messages about the folder's lock, and texts that stand before another text.
+       .no_end = {// Messages about the folder's lock, and texts that only begin a message.
                   "another process holds the lock", "… (… help)", "…: …: …", "--mode is '…'; …",
                   // Descriptions of an expected value.
                   "a number from … to …", "true or false", "a string", "…, or a list of such",

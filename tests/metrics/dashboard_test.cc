@@ -1,6 +1,6 @@
 // Checks that the dashboard and the alerts use only metrics and labels that docs/metrics.md lists.
-// metrics_test.cc compares that document with the programs. tests/metrics/prometheus runs the
-// queries.
+// metrics_test.cc compares docs/metrics.md with the programs. tests/metrics/prometheus runs the
+// queries of dashboard and alerts.
 
 #include <cstdlib>
 #include <fstream>
@@ -40,8 +40,8 @@ std::string Contents(const char* path) {
   return text.str();
 }
 
-// Returns the labels of each metric that a query may name. For a histogram these are the names of
-// its series (_bucket, _sum, _count).
+// Returns the labels of each metric that a query may name. A histogram is not listed by its own
+// name, but by the names of its series (_bucket, _sum, _count).
 std::map<std::string, std::set<std::string>> LabelsOfSeries() {
   std::map<std::string, std::set<std::string>> series = {{"up", {}}};
   for (const auto& [heading, rows] : MetricsDocument()) {
@@ -59,8 +59,8 @@ std::map<std::string, std::set<std::string>> LabelsOfSeries() {
   return series;
 }
 
-// Returns the faults of `query`: unknown metrics, and labels that none of its metrics has.
-// Prometheus itself adds the labels job and instance.
+// Returns the errors of `query`: unknown metrics, and labels that none of its metrics has. The
+// labels job and instance are always known, because Prometheus adds them.
 std::vector<std::string> Complaints(const std::string& query) {
   static const auto* series = new std::map<std::string, std::set<std::string>>(LabelsOfSeries());
   static const std::regex kSeries(R"(\b((?:baton|process)_[a-z0-9_]+|up)\b(?:\{([^}]*)\})?)");
@@ -129,7 +129,7 @@ TEST(DashboardTest, ItsQueriesAskForMetricsThatThereAre) {
   EXPECT_GT(queries, 60);
 }
 
-// Returns the lines of `path` that begin with `begin`, without that beginning.
+// Returns the lines of the file `path` that begin with `begin`, without this beginning.
 std::vector<std::string> LinesWith(const char* path, absl::string_view begin) {
   std::vector<std::string> lines;
   for (absl::string_view line : absl::StrSplit(Contents(path), '\n')) {

@@ -1,4 +1,4 @@
-// Checks the metrics that the programs show at --metrics-listen.
+// Checks the metrics that the programs serve at --metrics-listen.
 
 #include <cstdio>
 #include <fstream>
@@ -27,7 +27,7 @@ namespace {
 using testing::IsEmpty;
 using testing::Not;
 
-// Starts one cluster for all tests of this file. The tests do not change what they check.
+// All tests of this file share one cluster. No test changes what another test checks.
 class MetricsTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -61,11 +61,11 @@ TEST_F(MetricsTest, EveryPageIsWellFormed) {
   }
 }
 
-// The router counts the same requests and tokens as the workers and the client.
+// The router must count the same requests and tokens as the workers and the client.
 TEST_F(MetricsTest, RequestsAreCountedAlike) {
   v1::GenerateRequest request = TokenRequest({5, 6, 7, 8, 9, 10, 11}, 12);
   request.mutable_slo()->set_ttft_ms(1e6);
-  request.mutable_slo()->set_tpot_ms(1e-6);  // no answer is that fast
+  request.mutable_slo()->set_tpot_ms(1e-6);  // Sets a TPOT target that no answer can meet.
   for (int i = 0; i < 3; ++i) {
     const Answer answer = Generate(cluster_->stub(), request);
     ASSERT_TRUE(answer.status.ok()) << answer.status;

@@ -23,7 +23,8 @@ bool WriteTo(const std::string& path, const std::string& text) {
   return file.good();
 }
 
-// Returns the number after `name` in a file of lines "name number"; 0 if the name is missing.
+// Returns the number after `name` in a file with lines of the form "name number". Returns 0 if no
+// line has this name.
 int64_t NumberOf(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   std::string word;
@@ -42,8 +43,8 @@ absl::StatusOr<std::unique_ptr<LimitedGroup>> LimitedGroup::Make(uint64_t limit_
   for (const ControlGroup& group : ControlGroupsOf("", "memory")) {
     const bool v1 = group.version == 1;
     const std::string limit = v1 ? "/memory.limit_in_bytes" : "/memory.max";
-    // In version 2 only groups without processes can have child groups, so the group is made at the
-    // top.
+    // In version 2, only a group without processes can have child groups. So the new group is made
+    // at the top, not below the group of this process.
     const std::string parent = v1 ? group.folder : "/sys/fs/cgroup";
     if (v1 ? !fs::exists(parent + limit) : !fs::exists(parent + "/cgroup.controllers")) continue;
     if (!v1) WriteTo(parent + "/cgroup.subtree_control", "+memory");

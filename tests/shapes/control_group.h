@@ -8,9 +8,9 @@
 
 namespace baton {
 
-// A control group with a memory limit, made by this test, in the version that this machine has. The
-// destructor moves this process out of the group. All processes that it started must have ended by
-// then.
+// A control group with a memory limit. It is made in the version of control groups that this
+// machine has. The destructor moves this process out of the group; all processes that it started
+// must have ended by then.
 class LimitedGroup {
  public:
   // Returns FailedPrecondition, with the reason, if this machine or this user can't have such a
@@ -20,12 +20,14 @@ class LimitedGroup {
   LimitedGroup(const LimitedGroup&) = delete;
   LimitedGroup& operator=(const LimitedGroup&) = delete;
 
-  // Moves this process into the group, and so all processes that it starts from now on.
+  // Moves this process into the group. All processes that it starts from now on are in the group,
+  // too.
   absl::Status Enter();
   int version() const { return version_; }
-  // Returns the number of processes that the kernel killed because memory ran out.
+  // Returns the number of processes in the group that the kernel killed because memory ran out.
   int64_t kills() const;
-  // Returns the max bytes that were ever in use, page cache included; 0 if the kernel does not say.
+  // Returns the max memory use of the group in bytes, page cache included; 0 if the kernel does not
+  // report it.
   uint64_t max_used_bytes() const;
 
  private:

@@ -1,4 +1,5 @@
-// Makes a folder with the shape of a well-known model, to start Baton on.
+// Makes a model folder with the configuration of a well-known model and random or zero weights, so
+// that Baton can serve a model of this size.
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"

@@ -19,8 +19,8 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// Returns a tokenizer with one token for each of the 256 characters by which GPT-2 writes bytes,
-// and no merges.
+// Returns a tokenizer with 256 tokens and no merges. The tokens are the characters by which GPT-2
+// writes the 256 bytes.
 json ByteTokenizer() {
   json vocab;
   uint32_t next = 256;

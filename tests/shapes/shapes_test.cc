@@ -1,6 +1,6 @@
-// Tests with the shapes of models that people run: the host memory that workers plan to take, and
-// the memory that the real processes then take. The tests that need many gigabytes and minutes run
-// only by name:
+// Tests with the configurations of models that people run. They check the host memory that workers
+// plan to use, and the memory that the real processes then use. The tests that need many gigabytes
+// and minutes run only by name:
 //   BATON_SHAPES=all build/tests/shapes_test --gtest_filter='*RealShape*'
 
 #include <algorithm>
@@ -46,11 +46,11 @@ constexpr int kBlockTokens = 16;
 struct Shape {
   std::string name;
   uint64_t weight_bytes;    // Bytes of the published parameters in bf16.
-  uint64_t kv_token_bytes;  // 2 x layers x KV heads x head size x 2.
+  uint64_t kv_token_bytes;  // KV bytes per token: 2 x layers x KV heads x head size x 2 bytes.
   int context;
 };
 
-// In the order of ShapeNames().
+// The shapes, in the order of ShapeNames().
 const std::vector<Shape>& Shapes() {
   static const auto* shapes =
       new std::vector<Shape>{{"qwen2.5-0.5b", 2 * uint64_t{494'032'768}, 12 << 10, 32768},
@@ -72,7 +72,7 @@ ModelConfig ConfigOf(const std::string& shape) {
   return ReadModelConfig(folder.path()).value();
 }
 
-// Returns the options with which the two programs plan by default.
+// Returns the options with which a prefill or decode worker plans its memory by default.
 HostMemoryPlan::Options OptionsOf(const Shape& shape, bool prefill, uint64_t usable) {
   HostMemoryPlan::Options options;
   options.config = ConfigOf(shape.name);
@@ -101,7 +101,8 @@ TEST(ShapesTest, ConfigurationsAreThoseOfThePublishedModels) {
   }
 }
 
-// Shapes up to 3B must start on a machine of 24 GiB, and shapes up to 0.6B in a container of 4 GiB.
+// Models of up to 3B parameters must start on a machine of 24 GiB, and models of up to 0.6B
+// parameters in a container of 4 GiB.
 TEST(ShapesTest, APairOfWorkersFitsWhereItHasTo) {
   for (const Shape& shape : Shapes()) {
     for (const uint64_t usable : {4 * kGib - kGib / 8, 23 * kGib}) {
@@ -124,7 +125,7 @@ TEST(ShapesTest, APairOfWorkersFitsWhereItHasTo) {
   }
 }
 
-// The files are sparse: nothing is read before the refusal.
+// The files are sparse, because no weight is read before the refusal.
 TEST(ShapesTest, EightBillionInTwelveGibAreRefusedInBothVersionsOfControlGroups) {
   const ScratchFolder folder;
   ASSERT_TRUE(WriteShapeFolder("llama-3.1-8b", ShapeWeights::kSparse, folder.path()).ok());
@@ -154,10 +155,12 @@ TEST(ShapesTest, EightBillionInTwelveGibAreRefusedInBothVersionsOfControlGroups)
 // Memory of a process, as the kernel reports it.
 struct Taken {
   uint64_t own = 0;   // Heap and stacks.
-  uint64_t file = 0;  // Mapped files.
-  // The KV pool, UCX's segments, and the pages that it has read of its peer's pool.
+  uint64_t file = 0;  // Mapped files, such as the weights.
+  // The process's own KV pool, UCX's segments, and the pages of the peer's pool that the process
+  // has read.
   uint64_t shared = 0;
-  // As `shared`, but each page is divided by the number of processes that map it.
+  // The same as `shared`, but the size of each page is divided by the number of processes that map
+  // it.
   uint64_t shared_part = 0;
   uint64_t major_faults = 0;
 };
@@ -185,7 +188,7 @@ Taken TakenBy(pid_t pid) {
   std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
   std::string line;
   std::getline(stat, line);
-  // The fields after the name in brackets: state is field 3, majflt is field 12.
+  // The fields after the process name, which is in brackets: state is field 3, majflt is field 12.
   const std::vector<std::string> fields =
       absl::StrSplit(line.substr(std::min(line.size(), line.rfind(')') + 2)), ' ');
   if (fields.size() > 9) EXPECT_TRUE(absl::SimpleAtoi(fields[9], &taken.major_faults));
@@ -208,7 +211,7 @@ uint64_t CachedBytes(const std::string& path) {
 }
 
 // Reads the program and the libraries of a process into the page cache, so that later page faults
-// are faults of its data.
+// come from the data of the process.
 void ReadPrograms(pid_t pid) {
   std::set<std::string> read;
   std::ifstream maps(absl::StrCat("/proc/", pid, "/maps"));
@@ -245,7 +248,7 @@ Planned PlannedBy(const Process& worker) {
   return planned;
 }
 
-// Checks that weights and pools are in memory, and that the processes take no more than they
+// Checks that weights and pools are in memory, and that the processes use no more memory than they
 // planned.
 void ExpectPlansHold(const std::map<std::string, const Process*>& workers) {
   uint64_t taken_beside_weights = 0, planned_beside_weights = 0;
@@ -258,8 +261,8 @@ void ExpectPlansHold(const std::map<std::string, const Process*>& workers) {
                 RoundedBytes(planned.kv).c_str(), RoundedBytes(planned.rest).c_str(),
                 RoundedBytes(taken.file).c_str(), RoundedBytes(taken.shared).c_str(),
                 RoundedBytes(taken.own).c_str());
-    // A worker that starts later may push some pages out of memory. They come back only into its
-    // own mapping.
+    // A worker that starts later may push some pages of the weights out of this worker's memory. So
+    // only 95 % of the weights must be in memory.
     EXPECT_GE(taken.file, planned.weights / 20 * 19);
     EXPECT_GE(taken.shared, planned.kv);
     taken_beside_weights += taken.own + taken.shared_part;
@@ -273,9 +276,9 @@ void ExpectPlansHold(Cluster& cluster) {
   ExpectPlansHold({{"prefill", &cluster.prefill(0)}, {"decode", &cluster.decode(0)}});
 }
 
-// Sends `requests` requests at once, each with `prompt` prompt tokens and `answer` answer tokens.
-// Returns the number of those that failed. The time limit is only for a cluster that hangs: 50,000
-// tokens of a model of 0.5B take half an hour on two busy cores.
+// Sends `requests` requests at the same time, each with `prompt` prompt tokens and `answer` answer
+// tokens. Returns the number of requests that failed. The time limit only ends the test if the
+// cluster hangs: 50,000 tokens of a model of 0.5B take half an hour on two busy cores.
 int AskMany(Cluster& cluster, int requests, int prompt, int answer) {
   std::vector<std::thread> clients;
   std::atomic<int> failed = 0;
@@ -300,7 +303,8 @@ int ListedContext(Cluster& cluster) {
   return models.models_size() == 1 ? static_cast<int>(models.models(0).context_tokens()) : 0;
 }
 
-// Uses the demo model. Its context is 4,096 tokens, and each token takes 1,536 bytes of KV.
+// A refusal says how much memory the process would need. Compares this with the real process, for
+// the demo model: its context is 4,096 tokens, and each token takes 1,536 bytes of KV.
 TEST(SmallShapeTest, TheRefusalsArithmeticIsThatOfTheRealProcess) {
   const std::vector<std::string> flags = {
       absl::StrCat(BATON_BINARY_DIR, "/baton-decode"),
@@ -330,8 +334,9 @@ TEST(SmallShapeTest, TheRefusalsArithmeticIsThatOfTheRealProcess) {
   ExpectPlansHold({{"decode", worker->get()}});
 }
 
-// Fills pools of two sizes until sequences have to leave them. The limit that the router lists must
-// be the one that requests meet, whichever pool is smaller.
+// Starts workers with KV pools of different sizes, and fills the pools until sequences are
+// preempted. The context limit that the router lists must be the limit that requests meet,
+// whichever pool is smaller.
 class UnequalPoolsTest : public testing::TestWithParam<bool> {};
 
 TEST_P(UnequalPoolsTest, TakeWhatWasPlannedAndWhatIsListed) {
@@ -341,7 +346,7 @@ TEST_P(UnequalPoolsTest, TakeWhatWasPlannedAndWhatIsListed) {
                                  .decode_flags = {prefill_smaller ? large : small}});
   ASSERT_TRUE(started.ok()) << started.status();
   Cluster& cluster = **started;
-  constexpr int kSmall = 2400;  // 150 blocks of 24 KiB.
+  constexpr int kSmall = 2400;  // Tokens in the smaller pool: 150 blocks of 24 KiB.
   EXPECT_EQ(ListedContext(cluster), kSmall);
   const auto warned = cluster.decode(0).log().WaitFor("context_shortened", absl::Seconds(10));
   ASSERT_TRUE(warned.ok()) << warned.status();
@@ -359,7 +364,7 @@ TEST_P(UnequalPoolsTest, TakeWhatWasPlannedAndWhatIsListed) {
 
   const uint64_t before = TakenBy(cluster.prefill(0).pid()).major_faults +
                           TakenBy(cluster.decode(0).pid()).major_faults;
-  // Three times the capacity of the smaller pool.
+  // These requests need three times the capacity of the smaller pool.
   EXPECT_EQ(AskMany(cluster, 12, 500, 100), 0);
   EXPECT_EQ(TakenBy(cluster.prefill(0).pid()).major_faults +
                 TakenBy(cluster.decode(0).pid()).major_faults,
@@ -384,9 +389,9 @@ class RealShapeTest : public testing::TestWithParam<Shape> {
     folder_ = absl::StrCat(kept == nullptr ? scratch_.path() : kept, "/", GetParam().name);
   }
 
-  // Makes the folder with its weights, unless it is kept from an earlier run. Drops the weights
-  // from the page cache. So the workers read them from disk, and the control group of the reader is
-  // charged for the pages.
+  // Makes the folder with its weights, unless an earlier run has kept the folder. Drops the weights
+  // from the page cache, so that the workers read them from disk. The pages then count in the
+  // control group of the workers.
   void MakeFolder() {
     // Weights are random up to 3B. Larger models have only zeros and take no disk space.
     const bool sparse = GetParam().weight_bytes > 6'500'000'000;
@@ -402,8 +407,8 @@ class RealShapeTest : public testing::TestWithParam<Shape> {
     close(fd);
   }
 
-  // Starts a pair of workers with no memory flags. Each has one thread, because the two share the
-  // machine.
+  // Starts a prefill worker and a decode worker without memory flags. Each of them has one thread,
+  // because they share the machine.
   absl::StatusOr<std::unique_ptr<Cluster>> Start() {
     const std::vector<std::string> metrics = {"--metrics-listen=127.0.0.1:0"};
     return Cluster::Start({.model = folder_,
@@ -475,8 +480,8 @@ TEST_P(RealShapeTest, FillsItsPoolInAControlGroupOfFourGib) {
   };
   const uint64_t before = faults();
 
-  // Many long answers at a time fill the decode worker's pool soonest. There are a few more of them
-  // than the pool can hold to their ends, so that the last ones have to leave it and come back.
+  // Many long answers at the same time fill the decode worker's pool soonest. There are a few more
+  // answers than the pool can hold to their ends, so that the last ones are preempted and resumed.
   const Planned decode = PlannedBy(cluster.decode(0));
   const auto tokens = static_cast<int>(decode.blocks * kBlockTokens);
   constexpr int kPrompt = 40;
@@ -509,8 +514,8 @@ TEST_P(RealShapeTest, FillsItsPoolInAControlGroupOfFourGib) {
   started->reset();
 }
 
-// The numbers with which a limit of 7 GiB is refused must be those of a process that has enough
-// memory.
+// A process that is limited to 7 GiB refuses to start, and says how much memory it needs. A process
+// that has enough memory must use what the refusal says.
 TEST_P(RealShapeTest, TakesWhatARefusalSays) {
   if (GetParam().weight_bytes < 7'000'000'000) GTEST_SKIP() << "fits";
   if (ReadUsableMemory().bytes < GetParam().weight_bytes + 2 * kGib)

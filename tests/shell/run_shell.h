@@ -10,24 +10,25 @@
 
 #include "absl/strings/str_cat.h"
 
-// For tests that run programs as users do.
+// Helpers for tests that run programs as users do.
 namespace baton {
 
 // The result of a command.
 struct Ended {
-  int exit_status = 0;  // 128 + the signal's number if a signal ended it
-  std::string output;   // standard output and standard error together
+  int exit_status = 0;  // Exit status; 128 + the signal's number if a signal ended the command.
+  std::string output;   // Standard output and standard error together.
 };
 
 // Functions that are called while a command runs.
 struct ShellWatch {
-  std::function<void(pid_t)> on_start;  // gets the command's process id
+  std::function<void(pid_t)> on_start;  // Receives the command's process id.
   std::function<void(pid_t, const std::string&)>
-      on_output;  // called after each line, with all output so far
+      on_output;  // Called after each line, with all output so far.
 };
 
-// Runs the command with sh, and waits until it has ended. The process id that `watch` gets is the
-// shell's. If the command begins with `exec`, its program takes over this id.
+// Runs the command with sh, and waits until it has ended. `watch` receives the process id of the
+// shell. If the command begins with `exec`, the shell becomes the command's program, with the same
+// id.
 inline Ended RunShell(const std::string& command, const ShellWatch& watch = {}) {
   FILE* pipe = popen(absl::StrCat("exec 2>&1; echo $$; ", command).c_str(), "r");
   Ended ended;

@@ -17,7 +17,7 @@ namespace {
 
 bool IsWord(char c) { return absl::ascii_isalnum(c) || c == '_'; }
 
-// Joins full-line comments of one indentation that follow each other.
+// Joins full-line comments that follow each other with the same indentation into one comment.
 class Collector {
  public:
   void FullLine(int line, size_t indent, absl::string_view text) {
@@ -40,12 +40,12 @@ class Collector {
   static absl::string_view Bare(absl::string_view text) { return absl::StripAsciiWhitespace(text); }
 
   std::vector<Comment> found_;
-  bool open_ = false;  // True if the last one was a full-line comment.
+  bool open_ = false;  // True if the last comment was a full-line comment.
   int last_line_ = 0;
   size_t indent_ = 0;
 };
 
-// Returns the place after the literal that begins at `at`, which may be a raw string.
+// Returns the position after the literal that begins at `at`, which may be a raw string.
 size_t AfterLiteral(absl::string_view text, size_t at) {
   const char quote = text[at];
   if (quote == '"' && at > 0 && text[at - 1] == 'R') {
@@ -65,7 +65,7 @@ size_t AfterLiteral(absl::string_view text, size_t at) {
   return text.size();
 }
 
-// The apostrophe of 1'000 begins no literal.
+// Returns true if a literal begins at `at`. The apostrophe in 1'000 does not begin one.
 bool BeginsLiteral(absl::string_view text, size_t at) {
   return text[at] == '"' || (text[at] == '\'' && (at == 0 || !IsWord(text[at - 1])));
 }
@@ -74,8 +74,8 @@ bool BeginsLiteral(absl::string_view text, size_t at) {
 
 namespace {
 
-// Walks through a C++ source. `literal` gets the range of each literal, `comment` that of each
-// comment; the rest is code.
+// Walks through a C++ source. Calls `literal` with begin and end of each literal, and `comment`
+// with begin and end of each comment. All other text is code.
 void WalkCode(absl::string_view source, absl::FunctionRef<void(size_t, size_t)> literal,
               absl::FunctionRef<void(size_t, size_t)> comment) {
   for (size_t at = 0; at < source.size();) {
@@ -100,7 +100,7 @@ void WalkCode(absl::string_view source, absl::FunctionRef<void(size_t, size_t)> 
 std::vector<Comment> CommentsOfCode(absl::string_view source) {
   Collector collector;
   int line = 1;
-  size_t counted = 0;  // Line ends before here are in `line`.
+  size_t counted = 0;  // Position up to which line ends are counted in `line`.
   WalkCode(
       source, [](size_t, size_t) {},
       [&](size_t begin, size_t end) {
@@ -174,7 +174,7 @@ std::vector<Comment> FlagDescriptions(absl::string_view source) {
   std::vector<Comment> found;
   for (size_t flag = source.find(kFlag); flag != absl::string_view::npos;
        flag = source.find(kFlag, flag + 1)) {
-    // The last argument: what stands behind the last comma that no bracket or literal holds.
+    // Finds the last argument, which begins after the last comma outside of brackets and literals.
     int depth = 0;
     std::optional<size_t> last;
     size_t at = flag + kFlag.size() - 1;

@@ -7,19 +7,19 @@
 
 namespace baton {
 
-// A text in a source that is written for people.
+// A comment, or another text in a source file that is written for people.
 struct Comment {
-  int line = 0;      // Line that it begins in, from 1.
-  std::string text;  // Without its marks, in one line.
+  int line = 0;      // Line on which the text begins, counted from 1.
+  std::string text;  // The text without comment marks, in one line.
 };
 
 // Returns the comments of a C++, CUDA or proto source. Full-line comments that follow each other
-// with the same indentation are one comment; a comment behind code is one of its own.
+// with the same indentation are one comment; a comment after code is always a comment of its own.
 std::vector<Comment> CommentsOfCode(absl::string_view source);
 
-// Returns those of a source whose comments begin with `#`: CMake, shell, Python, YAML, a
-// Dockerfile. A comment behind code needs white space on both sides of its mark, and no open quote
-// before it.
+// Returns the comments of a source in which `#` begins a comment: CMake, shell, Python, YAML, or a
+// Dockerfile. A comment after code needs white space before and after `#`, and no open quote before
+// it.
 std::vector<Comment> CommentsOfScript(absl::string_view source);
 
 // Returns the C++ source with blanks in place of its comments and literals.

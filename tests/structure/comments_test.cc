@@ -79,8 +79,8 @@ Kind KindOf(const fs::path& path) {
              : Kind::kNone;
 }
 
-// A comment that begins with one of these words leans on what stands before or below it, and few
-// readers understand it at the first reading.
+// Words that must not begin a comment. A comment that begins with such a word usually needs the
+// line before or after it, and few readers understand it at the first reading.
 const std::set<std::string>& WordsThatBeginNoComment() {
   static const auto* words = new std::set<std::string>{
       "of", "that", "whether", "nor", "what", "who", "how", "where", "whose", "by", "with"};
@@ -100,7 +100,7 @@ TEST(CommentsTest, NoneBeginsInTheMiddleOfASentence) {
   std::vector<std::string> wrong;
   for (auto entry = fs::recursive_directory_iterator(root); entry != fs::end(entry); ++entry) {
     const std::string path = fs::relative(entry->path(), root);
-    // Builds, and hidden folders but that of the continuous integration.
+    // Skips build folders, and hidden folders except .ci.
     if (entry->is_directory() && (fs::exists(entry->path() / "CMakeCache.txt") || path == "build" ||
                                   (path[0] == '.' && path != ".ci"))) {
       entry.disable_recursion_pending();

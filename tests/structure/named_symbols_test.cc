@@ -36,7 +36,8 @@ TEST_P(NamedSymbolsTest, AreInTheirFiles) {
     const std::string file = (*it)[1], symbol = (*it)[2];
     const std::string source = Contents(root / file);
     ASSERT_FALSE(source.empty()) << file;
-    // A member may be declared inside of its class, without the class's name before it.
+    // A member may be declared inside its class, without the class's name before it. So the parts
+    // of the symbol are searched one by one.
     const std::vector<std::string> parts = absl::StrSplit(symbol, "::");
     for (const std::string& part : parts) {
       EXPECT_TRUE(HasWord(source, part)) << file << " has no " << part << " of " << symbol;

@@ -29,7 +29,8 @@ using testing::IsEmpty;
 using testing::Not;
 
 // All folders that hold sources, with their levels. A file may include files of its own folder and
-// of folders with lower levels. So no folder depends on a higher one, or on its own parent folder.
+// of folders with lower levels. So no folder depends on a folder of a higher level, or on its own
+// parent folder.
 const std::map<std::string, int>& Levels() {
   static const auto* levels = new std::map<std::string, int>{
       {"baton/v1", 0},
@@ -42,7 +43,8 @@ const std::map<std::string, int>& Levels() {
       {"common/tokenizer", 1},
       {"common/up", 1},
       {"kernels/mutations", 2},
-      {"kernels/backend", 2},  // samples in the same way as common/sampling
+      // Samples as common/sampling does, so its level is above that of common/sampling.
+      {"kernels/backend", 2},
       {"kernels/conformance", 3},
       {"kernels/fake", 4},
       {"kernels/cpu", 4},
@@ -63,7 +65,7 @@ const std::map<std::string, int>& Levels() {
       {"common/kv_cache", 11},
       {"common/model", 11},
       {"common/engine", 12},
-      {"common/worker", 13},  // parts that both worker programs share
+      {"common/worker", 13},  // Parts that both worker programs share.
       {"router/core", 14},
       {"router/testing", 15},
       {"router/client", 15},
@@ -100,8 +102,8 @@ const std::map<std::string, int>& Levels() {
   return *levels;
 }
 
-// The only dependencies of folders in `common` on other top-level folders: the parts of a worker
-// need kernels, and move KV.
+// The only dependencies of folders in `common` on other top-level folders: the code that the
+// workers share needs kernels, and moves KV.
 const std::set<std::pair<std::string, std::string>>& EdgesOutOfCommon() {
   static const auto* edges = new std::set<std::pair<std::string, std::string>>{
       {"common/model", "kernels"},
@@ -112,8 +114,8 @@ const std::set<std::pair<std::string, std::string>>& EdgesOutOfCommon() {
   return *edges;
 }
 
-// Returns the folder of `path`, as named in Levels(). Returns "" if it is not a folder of the
-// repository.
+// Returns the folder of `path`, as named in Levels(). Returns an empty text if `path` is in no
+// folder of the repository.
 std::string FolderOf(const std::string& path) {
   const std::string folder = fs::path(path).parent_path();
   return Levels().count(folder) > 0 ? folder : "";
@@ -121,8 +123,8 @@ std::string FolderOf(const std::string& path) {
 
 std::string TopOf(const std::string& path) { return path.substr(0, path.find('/')); }
 
-// Returns the module of `path`: a folder of `common`, or a top-level folder. Some rules hold for a
-// whole module.
+// Returns the module of `path`: a folder of `common`, or a top-level folder. Some include rules
+// apply to a whole module.
 std::string ModuleOf(const std::string& path) {
   const std::string top = TopOf(path);
   return top == "common" ? path.substr(0, path.find('/', top.size() + 1)) : top;
@@ -136,7 +138,7 @@ std::string Contents(const fs::path& path) {
 }
 
 struct Source {
-  std::string path;  // path from the repository's root
+  std::string path;  // Path of the file, from the repository's root.
   std::string module;
   std::string text;
 };
@@ -172,15 +174,15 @@ std::vector<std::string> IncludesOf(const Source& source) {
   return includes;
 }
 
-// Returns true for a folder that tests may include from everywhere in its top-level folder. These
-// folders hold stand-ins for parts that a test does not cover, and the suites that several
-// implementations pass.
+// Returns true for a folder that all tests in the same top-level folder may include. Such folders
+// hold fakes for code that a test does not cover, and test suites that several implementations must
+// pass.
 bool IsForTests(const std::string& folder) {
   const std::string name = fs::path(folder).filename();
   return name == "testing" || name == "conformance";
 }
 
-// Returns why the file may not include `include`, or "" if it may.
+// Returns the reason if the file may not include `include`, or an empty text if it may.
 std::string Complaint(const std::string& file, const std::string& include) {
   const std::string from = FolderOf(file), to = FolderOf(include);
   if (to.empty() || to == from) return "";
@@ -229,13 +231,14 @@ TEST(StructureTest, IncludesPointOnlyDown) {
   EXPECT_GT(includes, 100u);
 }
 
-// Two classes with the same name in namespace baton would be two definitions of it if both were
-// linked into one program. Unnamed namespaces and the namespace of device code are excepted.
+// If two classes have the same name in namespace baton, a program that links both has two
+// definitions of one class. Unnamed namespaces and the namespace of device code are not checked.
 TEST(StructureTest, NoTwoClassesShareAName) {
   static const std::regex kNamespace(R"(^(inline )?namespace ?([\w:]*) ?\{)");
   static const std::regex kClass(
       R"(^(class|struct|enum class|union) (alignas\(\w+\) )?([A-Z]\w*)\b(?!::)[^;]*$)");
-  std::map<std::string, std::string> defined;  // file of the definition, by the class's full name
+  // File that defines a class, by the class's full name.
+  std::map<std::string, std::string> defined;
   for (const Source& source : Sources()) {
     std::vector<std::string> namespaces;
     for (const absl::string_view line : absl::StrSplit(source.text, '\n')) {
@@ -284,8 +287,8 @@ TEST(StructureTest, TransfersAndKernelsKnowNoGrpc) {
   }
 }
 
-// If a function were not forwarded, the base class's default would run instead of the backend's
-// own.
+// A backend that wraps another backend must forward every function. A function that it does not
+// forward would run the base class's default instead of the wrapped backend's function.
 TEST(StructureTest, AForwardingBackendForwardsEverything) {
   const auto text = [](const char* path) {
     return Contents(fs::path(BATON_SOURCE_DIR) / "kernels/backend" / path);
@@ -306,7 +309,7 @@ TEST(StructureTest, AForwardingBackendForwardsEverything) {
   EXPECT_GE(operations, 19);
 }
 
-// Every folder has a README of its own, or the README of a folder above mentions it.
+// Every folder has its own README, or is mentioned in the README of a folder above it.
 TEST(StructureTest, AReadmeTellsOfEveryFolder) {
   for (const auto& [folder, level] : Levels()) {
     const fs::path root(BATON_SOURCE_DIR);
@@ -331,11 +334,11 @@ std::map<std::string, std::vector<std::string>> LinksOfBinaries() {
   return links;
 }
 
-// Returns true for a library of kernels, or one that needs them. CMake names our libraries
-// baton_NAME or baton::NAME.
+// Returns true for a library of kernels, and for a library that needs kernels. In CMake our
+// libraries are called baton_NAME or baton::NAME.
 bool IsKernelLibrary(const std::string& library) {
   const std::string name = absl::StrReplaceAll(library, {{"::", "_"}});
-  // `baton_kernels` itself holds only the headers of the interface.
+  // The library `baton_kernels` does not count: it holds only the headers of the interface.
   return absl::StartsWith(name, "baton_kernels_") || name == "baton_model" ||
          name == "baton_engine";
 }
@@ -349,13 +352,14 @@ TEST(StructureTest, TheRouterLinksNoKernels) {
       EXPECT_FALSE(IsKernelLibrary(library)) << binary << " links " << library;
     }
   }
-  // The same check finds kernels in a worker, which links them.
+  // To test the check itself: it must find kernels in a worker, which links them.
   const auto& worker = links.at("baton-decode");
   EXPECT_TRUE(std::any_of(worker.begin(), worker.end(), IsKernelLibrary))
       << absl::StrJoin(worker, " ");
 }
 
-// baton-up starts programs, and reaches the router only through baton-client.
+// baton-up must not link gRPC or kernels. It starts programs, and reaches the router only through
+// baton-client.
 TEST(StructureTest, WhatStartsTheProgramsLinksNeitherGrpcNorKernels) {
   const auto links = LinksOfBinaries();
   ASSERT_TRUE(links.count("baton-up"));
@@ -368,7 +372,7 @@ TEST(StructureTest, WhatStartsTheProgramsLinksNeitherGrpcNorKernels) {
   EXPECT_THAT(ours, testing::UnorderedElementsAre("baton_base", "baton_up"));
 }
 
-// The load tester judges the router and the workers from outside.
+// The load tester must not link the router or the workers, because it measures them from outside.
 TEST(StructureTest, TheLoadTesterLinksNeitherRouterNorWorkers) {
   const auto links = LinksOfBinaries();
   ASSERT_TRUE(links.count("baton-goodput"));
@@ -385,7 +389,7 @@ TEST(StructureTest, TheLoadTesterLinksNeitherRouterNorWorkers) {
   }
 }
 
-// Only the workers of tests/programs link emulated devices, fakes and faulty transports.
+// Only the worker programs of tests/programs link emulated devices, fakes and faulty transports.
 TEST(StructureTest, ShippedProgramsLinkNoEquipmentOfTests) {
   const auto links = LinksOfBinaries();
   ASSERT_TRUE(links.count("test-libraries"));
@@ -420,7 +424,7 @@ class HelpTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(HelpTest, DocumentsEveryFlag) {
   const std::string binary = GetParam();
-  // The --help of a worker in tests/programs begins like that of the shipped worker.
+  // The --help of a worker in tests/programs begins with the name of the shipped worker.
   const bool for_tests = absl::EndsWith(binary, "-test");
   const Ended help = RunShell(absl::StrCat(BATON_BINARY_DIR "/", for_tests ? "../tests/" : "",
                                            binary, " --help </dev/null"));
@@ -454,7 +458,7 @@ TEST_P(HelpTest, DocumentsEveryFlag) {
     for (std::sregex_iterator flag(source.text.begin(), source.text.end(), kFlag), end; flag != end;
          ++flag) {
       const std::string name = absl::StrReplaceAll((*flag)[1].str(), {{"_", "-"}});
-      // The flag's name is on one line, and its description on the next.
+      // In the help text, the name of a flag is on one line, and its description on the next line.
       EXPECT_TRUE(
           std::regex_search(help.output, std::regex("\n  --(\\[no-\\])?" + name + "\n      \\S")))
           << name;

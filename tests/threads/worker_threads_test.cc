@@ -32,15 +32,15 @@ namespace {
 
 constexpr int kVocab = 128;
 constexpr int kContext = 160;
-constexpr int kLongRopeFrom = 70;  // longer sequences have another rotary table
+constexpr int kLongRopeFrom = 70;  // Sequences longer than this use another rotary table.
 constexpr int kBlockTokens = 8;
-// So few that some requests wait and some decode sequences are preempted.
+// Small enough that some requests wait for free blocks and some decode sequences are preempted.
 constexpr int kBlocks = 96;
 constexpr int kCallers = 6;
-constexpr int kRequests = 200;  // per caller
+constexpr int kRequests = 200;  // Number of requests that each caller sends.
 constexpr uint32_t kSeed = 20261121;
 
-// A worker process without gRPC: a core and a KV plane, each with its own loop.
+// A worker without gRPC: a core and a KV plane, each with its own event loop.
 template <typename Core>
 struct Worker {
   explicit Worker(InProcessFabric* fabric, WorkerEpoch worker_epoch)
@@ -69,7 +69,7 @@ struct Worker {
     busy |= plane->RunOnce(now);
     return busy;
   }
-  // After Stop(), the calling thread may run the turns itself.
+  // After Stop(), no thread runs the two loops, so the calling thread may run them itself.
   void Stop() {
     if (core_loop != nullptr) core_loop->Stop();
     if (kv_loop != nullptr) kv_loop->Stop();
@@ -88,7 +88,7 @@ struct Worker {
   std::unique_ptr<Loop> kv_loop, core_loop;
 };
 
-// Stores the updates of one attempt at a request, and lets its caller wait for them.
+// Collects the updates about one attempt at a request. The caller can wait for each of them.
 class Record {
  public:
   void Say(const PrefillUpdate& update) {
@@ -137,7 +137,7 @@ class Record {
     while (!decode_ended_) changed_.Wait(&mutex_);
     return *decode_ended_;
   }
-  // Call when decode has ended and another worker is to get the same ticket.
+  // Call when decode has ended and the same ticket is given to another decode worker.
   void ForgetDecode() {
     MutexLock lock(&mutex_);
     decode_ended_.reset();
@@ -175,19 +175,19 @@ class Record {
   std::optional<TokenId> first_ ABSL_GUARDED_BY(mutex_);
   bool last_token_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<TokenId> tokens_ ABSL_GUARDED_BY(mutex_);
-  std::vector<SampledToken> scores_ ABSL_GUARDED_BY(mutex_);  // logprobs of the prompt
+  std::vector<SampledToken> scores_ ABSL_GUARDED_BY(mutex_);  // Logprobs of the prompt.
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool outgrown_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> prefill_ended_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> decode_ended_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A request, and the expected answer: the one that a single worker would give.
+// A request, and the answer that a single worker would give.
 struct Asked {
   std::vector<TokenId> prompt;
   SamplingOptions sampling;
   std::vector<TokenId> answer;
-  std::vector<float> scores;  // logprobs of the prompt, from its second token on
+  std::vector<float> scores;  // Logprobs of the prompt, from its second token on.
 };
 
 class WorkerThreadsTest : public ::testing::Test {
@@ -260,7 +260,7 @@ class WorkerThreadsTest : public ::testing::Test {
       sampling.seed = random();
       sampling.answer_index = static_cast<uint32_t>(pick(0, 3));
     }
-    if (pick(0, 2) == 0) {  // these options depend on all tokens so far
+    if (pick(0, 2) == 0) {  // These options depend on all tokens so far.
       sampling.repetition_penalty = 1.3f;
       sampling.presence_penalty = 0.4f;
       sampling.frequency_penalty = 0.2f;
@@ -320,7 +320,7 @@ class WorkerThreadsTest : public ::testing::Test {
     }
   }
 
-  // Sends one request as a router would, with as many attempts as it needs, up to 20.
+  // Sends one request as a router would. Makes up to 20 attempts until the request is answered.
   void Ask(std::mt19937& random) {
     const Asked asked = Sample(random);
     std::vector<TokenId> shown;
@@ -330,14 +330,15 @@ class WorkerThreadsTest : public ::testing::Test {
     }
   }
 
-  // Makes one attempt, and may end it early at a moment that the seed chooses. Appends new tokens
-  // to `shown`. Returns true if the request needs another attempt, and false if it was answered or
-  // given up.
+  // Makes one attempt, and may end it early at a moment that the random numbers choose. Appends new
+  // tokens to `shown`. Returns true if the request needs another attempt, and false if it was
+  // answered or cancelled.
   bool Try(std::mt19937& random, const Asked& asked, bool local, std::vector<TokenId>* shown) {
     const auto pick = [&](int low, int high) {
       return std::uniform_int_distribution<int>(low, high)(random);
     };
-    // 0 to 3: gives up after submit, ticket, first token, or some tokens. 4 and more: goes on.
+    // Moment of a cancellation. 0: after submit; 1: after the ticket; 2: after the first token; 3:
+    // after some tokens. Any other value: the request is not cancelled.
     const int give_up = pick(0, 11);
     std::vector<TokenId> tokens = asked.prompt;
     tokens.insert(tokens.end(), shown->begin(), shown->end());
@@ -347,7 +348,8 @@ class WorkerThreadsTest : public ::testing::Test {
     const int prompt_tokens = static_cast<int>(asked.prompt.size());
     auto record = std::make_shared<Record>();
     PrefillWorker& p = *prefill_[pick(0, 1)]->core;
-    EXPECT_LE(p.Load().free_blocks, kBlocks);  // the attach thread also calls Load()
+    // In a real worker, the attach thread also calls Load().
+    EXPECT_LE(p.Load().free_blocks, kBlocks);
     std::optional<PrefillWorker::JobId> prefill;
     std::optional<KvTicket> ticket;
     const auto end_prefill = [&] {
@@ -391,7 +393,8 @@ class WorkerThreadsTest : public ::testing::Test {
           ExpectScores(asked, record->scores(), first.has_value());
         }
       }
-      const bool last = record->last_token();  // prefill gave the whole answer
+      // True if prefill gave the whole answer, so that there is nothing to decode.
+      const bool last = record->last_token();
       if (last || give_up == 2) d.Cancel(*decode);
       if (give_up == 3) {
         record->AwaitTokens(static_cast<size_t>(pick(1, 20)));
@@ -406,8 +409,8 @@ class WorkerThreadsTest : public ::testing::Test {
       const auto end = expected.begin() + std::min(got.size(), expected.size());
       EXPECT_EQ(got, std::vector<TokenId>(expected.begin(), end));
       if (local && sampling.prompt_logprobs) ExpectScores(asked, record->scores(), !got.empty());
-      // If decode was preempted before it pulled the KV, another worker gets the same ticket. After
-      // a pull this would not work, because the ticket's KV is gone.
+      // If decode was preempted before it pulled the KV, the same ticket goes to another worker.
+      // After a pull this would not work, because the ticket's KV has been released.
       if (ticket && absl::IsResourceExhausted(ended) && got.empty() && attempt < 20) {
         record->ForgetDecode();
         continue;
@@ -469,8 +472,8 @@ TEST_F(WorkerThreadsTest, CallersLoopsAndKvThreadsGetEveryTokenRightAndEveryBloc
     EXPECT_GT(p->kv_pulse.beats(), 0u);
   }
   for (const auto& d : decode_) d->Stop();
-  // When the threads stopped, the last releases may have been on their way between them. This
-  // thread completes them.
+  // Messages about the last releases may have been between the two threads when these stopped. So
+  // this thread runs the loops until every block has been released.
   const auto all_back = [this] {
     for (const auto& p : prefill_) {
       if (p->core->jobs() > 0 || p->core->Load().free_blocks < kBlocks) return false;

@@ -135,7 +135,7 @@ TEST(ArrivalsTest, ATraceIsReplayedAndStretched) {
               ElementsAre(0, 3, 1, 1, 0, 0, 3));
   EXPECT_THAT(Gaps({.kind = ArrivalKind::kTrace, .rate = 2}, 5, &trace, 0, {.window_s = 2.5}),
               ElementsAre(0, 0.5, 0, 0, 1.5));
-  // With `spread`, requests stay in order, each between its own time and the next time in the
+  // Checks `spread`: requests stay in order, each between its own time and the next time in the
   // trace, and no two arrive at the same time.
   const std::vector<double> spread =
       Gaps({.kind = ArrivalKind::kTrace, .rate = 0, .spread = true}, 5, &trace);
