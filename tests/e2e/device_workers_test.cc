@@ -184,7 +184,7 @@ TEST(DeviceWorkersTest, RandomWeightsNeedNoFile) {
   EXPECT_THAT(*line, HasSubstr("random weights of seed 7"));
 }
 
-// Both processes see both GPUs of the node.
+// Both worker processes see both GPUs of the machine, so KV can go over the link between the GPUs.
 TEST(DeviceWorkersTest, KvFromOneGpuToAnotherTakesThePeerLinkAndSaysSo) {
   const ServedFolder folder("qwen3_f32");
   const auto truth = Truth::LoadOnEmulatedDevice(folder.path());

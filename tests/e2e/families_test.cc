@@ -213,7 +213,8 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
     ExpectLogprobsOfGoldenLogits(teacher);
     EXPECT_EQ(compared_, of_logits);
     for (int i = 0; i < forced; ++i) ExpectGoldenAt(i, teacher.prompt[prompt_.size() + i]);
-    // Both workers give the same bits until the answer differs from the golden continuation.
+    // Prefill and decode workers give the same bits until the answer differs from the golden
+    // continuation.
     for (int i = 0; i < forced; ++i) {
       const v1::Token& token = answers[0].tokens[i];
       if (token.token_id() != continuation_[i]) break;

@@ -527,8 +527,8 @@ class HungThread {
       std::ifstream file(entry.path() / "comm");
       std::string comm;
       if (!std::getline(file, comm) || comm != name) continue;
-      // A new thread has the name of the thread that started it until it sets its own name. So the
-      // oldest thread of this name is used.
+      // A new thread has its parent's name until it sets a name of its own. So several threads may
+      // have the name, and the oldest of them is used.
       const auto id = static_cast<pid_t>(std::stol(entry.path().filename().string()));
       if (thread_ == 0 || id < thread_) thread_ = id;
     }

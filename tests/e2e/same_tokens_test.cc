@@ -86,8 +86,8 @@ class SameTokensTest : public testing::TestWithParam<std::string> {
     return *cases;
   }
 
-  // Runs every case, `streams` cases at the same time. The modes of `modes` take turns from case to
-  // case.
+  // Runs every case, `streams` cases at the same time. Successive cases use successive entries of
+  // `modes`, again from the first after the last.
   static void RunAll(Cluster& cluster, int streams, const std::vector<v1::ServingMode>& modes) {
     const std::vector<Case>& cases = Cases();
     std::atomic<size_t> next = 0;

@@ -162,7 +162,8 @@ TEST_F(SamplingE2eTest, AKilledWorkerChangesNoSample) {
     const uint32_t n = 1 + round % 3;
     const bool kill_decode = round % 2 == 0;
     bool killed = false;
-    // Both workers of a role are killed, so it does not matter which of them computes the answer.
+    // Both decode workers, or both prefill workers, are killed, so it does not matter which of them
+    // computes the answer.
     const Answer answer = Generate(cluster_->stub(), RequestFor(prompt, options, n),
                                    absl::Seconds(60), [&](const v1::Token& token) {
                                      if (killed || token.position() < prompt.size() + 20) return;

@@ -4,8 +4,8 @@
 
 namespace baton {
 
-// The subcommand `search`: finds the highest rate at a given attainment, for one mode or for
-// several in turn.
+// The subcommand `search`: finds the highest rate at which attainment reaches a goal, for one mode
+// or for several modes in turn.
 Command SearchCommand();
 
 }  // namespace baton

@@ -47,7 +47,7 @@ TEST_F(HelmRefusalTest, RequestsAreAtMostTheLimits) {
   ExpectRefused("--set decode.resources.limits.cpu=300m",
                 "decode.resources: the request of cpu is 500m, above its limit, which is 300m; "
                 "lower the request or raise the limit");
-  // All of these requests are above the default limit of prefill workers, 2Gi.
+  // Each of the memory requests below is above the default limit of prefill workers, 2Gi.
   for (const std::string request : {"2147483649", "2147483648001m", "2.1Gi", "2.2e9", "2200M"}) {
     ExpectRefused(
         absl::StrCat("--set-string prefill.resources.requests.memory=", request),

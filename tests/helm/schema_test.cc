@@ -82,7 +82,8 @@ TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
       {"decode.extraContainers[0].name=a", {"/decode/extraContainers/0", "'image'"}},
       {"decode.extraInitContainers[0].restartPolicy=Never",
        {"/decode/extraInitContainers/0/restartPolicy", "Always"}},
-      // The chart selects its pods by these labels of its own, so values must not replace them.
+      // The chart itself sets the labels name and component, by which it selects its pods. So
+      // values must not set them.
       {R"(commonLabels.app\.kubernetes\.io/component=llm)",
        {"/commonLabels/app.kubernetes.io~1component"}},
       {R"(decode.podLabels.app\.kubernetes\.io/name=llm)",

@@ -364,7 +364,7 @@ TEST_P(UnequalPoolsTest, TakeWhatWasPlannedAndWhatIsListed) {
 
   const uint64_t before = TakenBy(cluster.prefill(0).pid()).major_faults +
                           TakenBy(cluster.decode(0).pid()).major_faults;
-  // These requests need three times the capacity of the smaller pool.
+  // The requests need three times the capacity of the smaller pool.
   EXPECT_EQ(AskMany(cluster, 12, 500, 100), 0);
   EXPECT_EQ(TakenBy(cluster.prefill(0).pid()).major_faults +
                 TakenBy(cluster.decode(0).pid()).major_faults,

@@ -69,7 +69,8 @@ struct Worker {
     busy |= plane->RunOnce(now);
     return busy;
   }
-  // After Stop(), no thread runs the two loops, so the calling thread may run them itself.
+  // After Stop(), the core and KV threads no longer run, so the calling thread may run the core and
+  // the KV plane itself.
   void Stop() {
     if (core_loop != nullptr) core_loop->Stop();
     if (kv_loop != nullptr) kv_loop->Stop();
@@ -260,7 +261,7 @@ class WorkerThreadsTest : public ::testing::Test {
       sampling.seed = random();
       sampling.answer_index = static_cast<uint32_t>(pick(0, 3));
     }
-    if (pick(0, 2) == 0) {  // These options depend on all tokens so far.
+    if (pick(0, 2) == 0) {  // Sets options that depend on all tokens so far.
       sampling.repetition_penalty = 1.3f;
       sampling.presence_penalty = 0.4f;
       sampling.frequency_penalty = 0.2f;

@@ -155,7 +155,8 @@ int Compare(const std::string& own_path) {
   for (int round = 0; round < rounds; ++round) {
     double seconds[2] = {};
     std::string said[2];
-    // The two programs take turns at running first, so that the order favours neither of them.
+    // baton-goodput and the baseline alternate in running first, so that the order favours neither
+    // of them.
     for (int turn = 0; turn < 2; ++turn) {
       const bool is_tool = (round + turn) % 2 == 1;
       std::vector<std::string> words =

@@ -14,8 +14,10 @@ namespace baton {
 // for kTrace.
 enum class ArrivalKind {
   kPoisson,
-  kGamma,    // Gaps have a gamma distribution with coefficient of variation `cv`.
-  kOnOff,    // Poisson while on, silent while off; the lengths of both periods are exponential.
+  kGamma,  // Gaps have a gamma distribution with coefficient of variation `cv`.
+  // On and off periods alternate: Poisson arrivals while on, none while off. Their lengths are
+  // exponential.
+  kOnOff,
   kUniform,  // Evenly spaced.
   kTrace,  // The trace's own times; at a given `rate`, warm-up and window are each stretched to it.
 };

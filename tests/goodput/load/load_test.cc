@@ -83,7 +83,7 @@ TEST(LoadTest, KnownLatenciesGiveTheVerdictsThatFollow) {
   EXPECT_THAT(verdict.tpot.p50, AllOf(Ge(0.02), Le(1)));
   EXPECT_THAT(verdict.w10.p50, AllOf(Ge(0.2), Le(2)));
   EXPECT_THAT(verdict.e2e.p50, AllOf(Ge(0.36), Le(4)));
-  EXPECT_EQ(verdict_for(0.059, 20).good, 0u);  // Every first token takes at least 60 ms.
+  EXPECT_EQ(verdict_for(0.059, 20).good, 0u);  // Every first token comes after at least 60 ms.
   EXPECT_EQ(verdict_for(20, 0.01).good, 0u);
   // The mean pace is met, but W10, 300 ms, is more than twice the target.
   verdict = verdict_for(20, 0.08);

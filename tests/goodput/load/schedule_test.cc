@@ -120,7 +120,8 @@ TEST(ArrivalsTest, OnOffFallsSilentAtTheSameTimesWhateverTheRate) {
   const std::vector<bool> slow = silent(10), fast = silent(100);
   int same = 0;
   for (size_t i = 0; i < slow.size(); ++i) same += slow[i] == fast[i];
-  // At the ends of the periods, a second may have an arrival at only one of the two rates.
+  // At the ends of the periods, a second may have an arrival at the rate 100 but none at the rate
+  // 10.
   EXPECT_GE(same, 390);
 }
 

@@ -94,7 +94,7 @@ std::vector<Tick> HorizontalTicks(const Axis& axis, double pixels) {
   return Ticks(axis, 2);
 }
 
-// The frame in which the data are drawn.
+// The rectangle in which the data are drawn.
 struct PlotArea {
   double left, top, right, bottom;
   double X(const Axis& axis, double value) const {

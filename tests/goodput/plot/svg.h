@@ -32,8 +32,8 @@ inline constexpr int kColors = 8;
 
 enum class Anchor { kStart, kMiddle, kEnd };
 
-// Draws one SVG picture. Sizes are in the picture's own pixels; it scales to the width that the
-// page gives it. All text is escaped here. CSS classes are those of PlotStyle().
+// Draws one SVG picture. Sizes are in the picture's own pixels; the page may scale the picture. All
+// text is escaped by this class. CSS classes are those of PlotStyle().
 class SvgCanvas {
  public:
   // A screen reader reads `title` instead of the picture.

@@ -15,13 +15,15 @@ int ModeColor(const Cell& cell, size_t mode);
 
 // Attainment of each mode against offered rate, with 95 % bands, the goal and the capacities.
 SvgCanvas AttainmentPlot(const Cell& cell);
-// Attainment of one mode: both targets together, and each alone.
+// Attainment of one mode: for the TTFT target alone, for the TPOT target alone, and for both
+// targets together.
 SvgCanvas TargetsPlot(const Cell& cell, size_t mode);
 // Good requests/s against offered requests/s, beyond saturation too.
 SvgCanvas GoodputPlot(const Cell& cell);
 // The capacity of each mode with its 95 % interval.
 SvgCanvas CapacityPlot(const Cell& cell);
-// Each mode's capacity relative to that of `base` in every cell that has both.
+// The capacity of each mode relative to the capacity of the mode `base`, in every cell that has
+// both modes.
 SvgCanvas OverviewPlot(const std::vector<Cell>& cells, const std::string& base);
 
 // Cumulative distribution of each latency over all offered requests, at the reference rate.

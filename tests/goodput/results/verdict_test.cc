@@ -54,9 +54,10 @@ TEST(VerdictTest, W10IsTheMeanOfTheLargestTenthRoundedUp) {
   std::vector<double> gaps(11, 0.01);
   gaps[3] = 0.5;
   gaps[7] = 0.3;
-  EXPECT_NEAR(W10(Answered(0, 0.1, gaps)), 0.4, 1e-12);  // The two longest of 11 gaps.
+  // W10 is the mean of the two longest of 11 gaps.
+  EXPECT_NEAR(W10(Answered(0, 0.1, gaps)), 0.4, 1e-12);
   gaps.pop_back();
-  EXPECT_NEAR(W10(Answered(0, 0.1, gaps)), 0.5, 1e-12);  // The longest of 10 gaps.
+  EXPECT_NEAR(W10(Answered(0, 0.1, gaps)), 0.5, 1e-12);  // W10 is the longest of 10 gaps.
 }
 
 TEST(VerdictTest, OneTokenHasNoPaceAndIsJudgedByItsFirst) {

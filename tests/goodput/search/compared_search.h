@@ -10,8 +10,9 @@ namespace baton {
 
 // Searches of several modes in turn, one load of each mode after the other (ABCABC...), so that
 // slow changes of the machine affect all modes alike. The k-th load of every mode has the same
-// seed. After all searches, each mode is loaded once more at the highest capacity found, with one
-// seed, so that latencies are compared at the same rate. Pure logic: the owner runs the loads.
+// seed. After all searches, there is one more load per mode at the highest capacity found, all with
+// the same seed, so that latencies are compared at the same rate. Pure logic: the owner runs the
+// loads.
 class ComparedSearch {
  public:
   ComparedSearch(size_t modes, const SearchOptions& options);

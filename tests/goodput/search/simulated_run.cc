@@ -101,7 +101,7 @@ RunResult SimulatedRun(const SimulatedLoad& load) {
                      .decode_s = token - first - handover,
                      .ttft_s = first - at - 0.0008,
                      .total_s = token - at - 0.001};
-    if (begin - at > 3) {  // The worker's queue is full.
+    if (begin - at > 3) {  // The worker's queue is full if a prompt would wait for more than 3 s.
       record.outcome = Outcome::kRejected;
       record.status = "RESOURCE_EXHAUSTED";
       record.message = "the queue is full";

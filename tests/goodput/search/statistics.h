@@ -39,8 +39,8 @@ double Quantile(absl::Span<const double> sorted, double q);
 // Returns the interval of the middle 95 % of `values`, which may be in any order.
 Interval MiddleOf(std::vector<double> values);
 
-// Random numbers that are the same on every machine. The state is so small that each purpose can
-// have its own generator (SplitMix64; Steele, Lea and Flood, OOPSLA 2014).
+// Random numbers that are the same on every machine. The generator's state is so small that each
+// purpose can have a generator of its own (SplitMix64; Steele, Lea and Flood, OOPSLA 2014).
 class Draws {
  public:
   explicit Draws(uint64_t seed) : state_(seed) {}

@@ -113,7 +113,7 @@ class TimedRouter final : public v1::Inference::Service {
   // Makes answers wait until a time has passed, their client has left, or the test ends.
   class Waiting {
    public:
-    // Returns false if the call was cancelled or the test ended meanwhile.
+    // Returns false if the call was cancelled or the test ended during the wait.
     bool Wait(grpc::ServerContext* context, absl::Duration wait) {
       const absl::Time until = absl::Now() + wait;
       MutexLock lock(&mutex_);

@@ -97,8 +97,8 @@ absl::StatusOr<LengthDistribution> LengthDistribution::Parse(absl::string_view t
 }
 
 uint32_t LengthDistribution::Draw(RandomStream* random) const {
-  // Draws both numbers for every distribution, so that changing one distribution leaves the numbers
-  // of all others as they are.
+  // Draws a uniform and a normal number for every distribution, although each uses at most one. So
+  // changing one distribution leaves the numbers of all others as they are.
   const double uniform = random->Uniform();
   const double normal = random->Normal();
   double tokens = a_;

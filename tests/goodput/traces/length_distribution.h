@@ -32,7 +32,8 @@ class LengthDistribution {
   enum class Kind { kFixed, kUniform, kLognormal, kQuantiles };
   Kind kind_ = Kind::kFixed;
   double a_ = 1, b_ = 0;  // Fixed: length. Uniform: bounds. Lognormal: median and sigma.
-  std::vector<std::pair<double, double>> table_;  // (share, tokens), both rising.
+  // Pairs of share and tokens; both rise from pair to pair.
+  std::vector<std::pair<double, double>> table_;
 };
 
 }  // namespace baton
