@@ -11,8 +11,9 @@ namespace baton {
 // defines the flags that only this subcommand accepts. main.cc lists all subcommands.
 struct Command {
   const char* name;
-  const char* usage;               // First lines of the subcommand's --help.
-  std::vector<std::string> flags;  // Flags that it accepts, in Abseil's spelling (underscores).
+  const char* usage;  // First lines of the subcommand's --help.
+  // Flags that the subcommand accepts, in Abseil's spelling (underscores).
+  std::vector<std::string> flags;
   // Min and max number of arguments after the name, flags not counted.
   size_t min_words, max_words;
   // Runs the subcommand with the arguments that follow its name; returns the exit status.

@@ -31,7 +31,7 @@ class GenerateStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
   // ended.
   void Stop();
 
-  // Call only after the stream has ended.
+  // Returns the record. Call only after the stream has ended.
   RequestRecord& record() { return record_; }
 
  private:

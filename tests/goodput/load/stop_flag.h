@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// A flag that is set once, by Ctrl-C or by the code that runs a load. Threads wait on it instead of
-// sleeping. Any thread.
+// A flag that is set once, by Ctrl-C or by the code that runs a load. Threads wait for this flag
+// where they would otherwise sleep. Any thread.
 class StopFlag {
  public:
   using Time = std::chrono::steady_clock::time_point;

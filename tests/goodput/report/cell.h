@@ -20,13 +20,14 @@ struct MeasuredLoad {
   RunResult run;
   std::string purpose;  // Purpose of the load in its search; empty for a run outside a search.
   Verdict verdict;
-  // One value for each measured request, in order of arrival: 1 if the request was good, met its
-  // TTFT target, or met its TPOT target.
+  // One value for each measured request, in order of arrival. It is 1 in `good` if the request was
+  // good, in `ttft_met` if it met its TTFT target, and in `tpot_met` if it met its TPOT target;
+  // else 0.
   std::vector<uint8_t> good, ttft_met, tpot_met;
   Share attainment, ttft_share, tpot_share;
 };
 
-// One mode in a cell.
+// The loads of one mode in a cell, and its capacity.
 struct CellMode {
   std::string name;
   // Sorted by rate; loads of one rate are in the order in which they ran.
@@ -46,7 +47,8 @@ struct Cell {
   SloTargets targets;
   double goal = 0.9;
   std::vector<CellMode> modes;
-  std::vector<std::vector<Ratio>> ratios;  // Ratios of capacities, [mode][base].
+  // Ratios of the modes' capacities, indexed by [mode][base].
+  std::vector<std::vector<Ratio>> ratios;
   std::vector<std::string> remarks;
   std::map<std::string, std::string> spec;  // Flags of the cell's first load.
   bool partial = false;

@@ -13,12 +13,14 @@ namespace baton {
 // Phases of a request's time: the phases in the router's Summary, and the time outside the router
 // that only the client sees.
 enum class Phase : size_t {
-  kOutside,     // Client, network and the router's entrance: time that the Summary does not cover.
-  kQueue,       // Waiting for a prefill worker.
-  kPrefill,     // Computing the prompt.
-  kHandover,    // Moving KV after the first token was ready.
-  kDecodeWait,  // Waiting for a place in the batch after the KV is complete.
-  kDecode,      // Decode steps.
+  // Time that the Summary does not cover: in the client, in the network, and at the router's
+  // entrance.
+  kOutside,
+  kQueue,       // Time of waiting for a prefill worker.
+  kPrefill,     // Time for computing the prompt.
+  kHandover,    // Time for moving KV after the first token was ready.
+  kDecodeWait,  // Time of waiting for a place in the batch, after the KV is complete.
+  kDecode,      // Time of the decode steps.
   // Time in the router that belongs to no other phase, such as waiting for free blocks on a decode
   // worker.
   kOther,

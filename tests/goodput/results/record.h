@@ -19,24 +19,24 @@ enum class Outcome {
   kRejected,     // ResourceExhausted before the first token: the server was full.
   kTimedOut,     // Did not end within the request timeout.
   kFailed,       // Any other status, or a stream that contradicts itself.
-  kStopped,      // Cancelled by the tool: Ctrl-C, or a tail request after the last measured one.
-  kNotSent,      // Due only after the load had been stopped.
+  kStopped,  // Cancelled by the tool, after Ctrl-C or after the last measured request had ended.
+  kNotSent,  // Never sent, because the load was stopped before the request was due.
 };
 
 // Phases of one request in the router's Summary, in seconds.
 struct PhaseTimes {
-  double queue_s = 0;             // From arrival until prefill begins to compute.
-  double prefill_s = 0;           // Computing the prompt.
-  double handover_hidden_s = 0;   // Moving KV while prefill computes.
-  double handover_exposed_s = 0;  // Moving KV after the first token is ready.
-  double decode_wait_s = 0;       // KV is complete; waiting for a place in the batch.
-  double decode_s = 0;            // From the first decode step to the last token.
-  double ttft_s = 0;              // From arrival at the router until the first token leaves it.
-  double total_s = 0;             // From arrival at the router to the end.
+  double queue_s = 0;             // Time from arrival until prefill begins to compute.
+  double prefill_s = 0;           // Time for computing the prompt.
+  double handover_hidden_s = 0;   // Time for moving KV while prefill computes.
+  double handover_exposed_s = 0;  // Time for moving KV after the first token is ready.
+  double decode_wait_s = 0;  // Time of waiting for a place in the batch, after the KV is complete.
+  double decode_s = 0;       // Time from the first decode step to the last token.
+  double ttft_s = 0;         // Time from arrival at the router until the first token leaves it.
+  double total_s = 0;        // Time from arrival at the router to the end of the answer.
 };
 
 struct RequestRecord {
-  uint32_t index = 0;  // Index in the schedule, from 0.
+  uint32_t index = 0;  // Index of the request in the schedule, from 0.
   // Mode asked for: disaggregated, colocated or auto; empty: the router's default.
   std::string mode;
   bool measured = false;   // True if scheduled within the measurement window.
