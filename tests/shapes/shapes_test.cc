@@ -120,7 +120,9 @@ TEST(ShapesTest, APairOfWorkersFitsWhereItHasTo) {
         EXPECT_GE(plan->context, 2048);
         EXPECT_EQ(plan->context, std::min(shape.context, plan->blocks * kBlockTokens));
       }
-      if (both) EXPECT_LE(together, usable);
+      if (both) {
+        EXPECT_LE(together, usable);
+      }
     }
   }
 }
@@ -191,7 +193,9 @@ Taken TakenBy(pid_t pid) {
   // The fields after the process name, which is in brackets: state is field 3, majflt is field 12.
   const std::vector<std::string> fields =
       absl::StrSplit(line.substr(std::min(line.size(), line.rfind(')') + 2)), ' ');
-  if (fields.size() > 9) EXPECT_TRUE(absl::SimpleAtoi(fields[9], &taken.major_faults));
+  if (fields.size() > 9) {
+    EXPECT_TRUE(absl::SimpleAtoi(fields[9], &taken.major_faults));
+  }
   return taken;
 }
 
