@@ -621,20 +621,21 @@ TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {
   const std::string plain = notes("--set service.port=6000 --set 'test.prompt=Say hello'");
   EXPECT_THAT(
       plain,
-      AllOf(HasSubstr("Baton is being installed as baton in serving."),
-            HasSubstr("\n  kubectl -n serving rollout status deployment/baton-router\n"),
-            HasSubstr("\n  kubectl -n serving exec deploy/baton-router -- baton-client generate "
-                      "--router=baton:6000 --timing \"Say hello\"\n"),
-            HasSubstr("\n  kubectl -n serving port-forward service/baton 50051:6000\n"
-                      "  baton-client generate --router=127.0.0.1:50051 \"Say hello\"\n"),
-            HasSubstr(" baton.serving.svc:6000 "),
-            HasSubstr(": helm test baton -n serving --logs\n"),
-            HasSubstr(": kubectl -n serving delete pod baton-test\n")));
+      AllOf(
+          HasSubstr("Baton is being installed as baton in serving."),
+          HasSubstr("\n  kubectl -n serving rollout status deployment/baton-router\n"),
+          HasSubstr("\n  kubectl -n serving exec -it deploy/baton-router -- baton-client generate "
+                    "--router=baton:6000 --timing --max-tokens=200 \"Say hello\"\n"),
+          HasSubstr(
+              "\n  kubectl -n serving port-forward service/baton 50051:6000\n"
+              "  baton-client generate --router=127.0.0.1:50051 --max-tokens=200 \"Say hello\"\n"),
+          HasSubstr(" baton.serving.svc:6000 "), HasSubstr(": helm test baton -n serving --logs\n"),
+          HasSubstr(": kubectl -n serving delete pod baton-test\n")));
   EXPECT_THAT(plain, AllOf(Not(HasSubstr("hostPath")), Not(HasSubstr("NetworkPolicy"))));
   EXPECT_THAT(
       notes("--set model.source=hostPath --set model.hostPath.path=/m "
             "--set networkPolicy.enabled=false --set fullnameOverride=mine"),
-      AllOf(HasSubstr("exec deploy/mine-router -- baton-client generate --router=mine:50051"),
+      AllOf(HasSubstr("exec -it deploy/mine-router -- baton-client generate --router=mine:50051"),
             HasSubstr("The model is a hostPath: namespaces that enforce the baseline"),
             HasSubstr("There is no NetworkPolicy: ")));
   const std::string fetch =
