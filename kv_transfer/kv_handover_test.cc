@@ -128,8 +128,9 @@ TEST_F(HandoverTest, SlicesArePulledAsTheyGetReady) {
   EXPECT_EQ(reader_.pool->free(), 32u);
 }
 
-// The reader's thread sleeps between two turns of its loop. If the owner's completion note arrives
-// during the sleep, `exposed` is measured from the turn that handles the note.
+// KvPlane runs on a thread with a loop, and this thread sleeps between two turns of the loop. If
+// the owner's completion note arrives during the sleep, `exposed` is measured from the turn that
+// handles the note.
 TEST_F(HandoverTest, WhatIsExposedBeginsWithTheNoteNotWithTheSleepBeforeIt) {
   Introduce();
   const KvTicket ticket = Open();
@@ -186,8 +187,9 @@ TEST_F(HandoverTest, LinksAreProvenOnlyOnceBothSidesKnowEachOther) {
   ASSERT_EQ(reader_.plane->links().size(), 1u);
   EXPECT_EQ(reader_.plane->links()[0].epoch, kOwner);
   EXPECT_EQ(reader_.plane->links()[0].link, "inproc");
-  // The plane computes the rate two turns of its loop after the turn in which it began to read the
-  // pattern. A turn takes 1 ms in this test, so the measured time is at least 2 ms.
+  // KvPlane measures the rate of a link by reading known bytes from the peer. The measurement ends
+  // two turns of the plane's loop after the turn that began the read. A turn takes 1 ms in this
+  // test, so the measured time is at least 2 ms.
   EXPECT_GT(reader_.plane->links()[0].bytes_per_us, 0);
   EXPECT_LE(reader_.plane->links()[0].bytes_per_us, KvMeta::kPatternBytes / 2000.0);
   reader_.plane->SetPeers({});

@@ -107,7 +107,7 @@ KvNote KvPuller::NoteFor(const Running& running, KvNote::Type type) const {
   return note;
 }
 
-// Sets the result of a pull. The pull's `done` is called after the reads that are still posted.
+// Sets the result of a pull. The pull's `done` is called after the reads that are still under way.
 void KvPuller::End(Running* running, absl::Status status) {
   if (running->state == State::kEnded) return;
   const KvTicket& ticket = running->pull.ticket();
@@ -241,8 +241,8 @@ void KvPuller::Move(Running* running, bool drained) {
     running->reads_since = now_;
   }
   if (running->state == State::kEnded) {
-    // A read that is still posted may write into the pull's blocks at any time, so the blocks can't
-    // be given back.
+    // A read that is still under way may write into the pull's blocks at any time, so the blocks
+    // can't be given back.
     if (running->reads > 0 && now_ - running->ended_at >= options_.stall) {
       plane_->Drop(ticket.owner_epoch, absl::StrCat(running->reads, " reads do not end"));
     }

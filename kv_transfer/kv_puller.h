@@ -67,7 +67,7 @@ class KvPuller {
 
  private:
   // States in order: waiting for the link -> pulling -> validating -> ended. Every other state may
-  // also go directly to ended. An ended pull is removed when its last read has been reported.
+  // also go directly to ended. An ended pull is removed when its last read has ended.
   enum class State { kWaiting, kPulling, kValidating, kEnded };
   struct Running {
     Running(const KvTicket& ticket, const std::vector<BlockId>& blocks, const KvLayout& layout)
@@ -81,14 +81,15 @@ class KvPuller {
     PullResult result;
 
     uint64_t incarnation = 0;  // incarnation of the link over which the pull reads
-    int reads = 0;             // reads that are posted, or whose checksums are being computed
+    int reads = 0;             // reads that are under way, or whose checksums are being computed
     absl::Status read_error;   // the first error of a read
 
     bool alive = true;  // True if a note or a byte has arrived since the last RunOnce.
     absl::Time last_life;
     absl::Time next_open;
-    bool landed = false;  // True if a read was reported since the last RunOnce.
-    // Time of the last report of a read, or of the first post after a time without reads.
+    bool landed = false;  // True if a read has ended since the last RunOnce.
+    // Time since which the pull waits for the end of a read: the time at which its last read ended.
+    // If no read was under way then, the time at which the next read began.
     absl::Time reads_since;
     // Time of the first open note sent after `last_life`, the owner's last sign of life.
     absl::Time unanswered_since = absl::InfiniteFuture();
@@ -127,7 +128,7 @@ class KvPuller {
   absl::Time now_ = absl::InfinitePast();
   absl::Time last_turn_ = absl::InfinitePast();
   uint64_t last_id_ = 0;
-  uint64_t served_ = 0;  // id of the pull that last posted a piece
+  uint64_t served_ = 0;  // id of the pull that last began to read a piece
   size_t in_flight_ = 0;
   std::map<uint64_t, std::unique_ptr<Running>> pulls_;
   // The key is SecretKey() of the hand-over, and the attempt.

@@ -161,8 +161,9 @@ class TransportConformanceTest : public testing::TestWithParam<TransportKind> {
     if (pair_.reader_device != nullptr) stream_ = pair_.reader_device->CreateStream().value();
   }
 
-  // Finishes connections that are still being wired up, which UCX 1.13 needs (ucx_transport.cc): in
-  // this test no thread drives one transport while the other is destroyed.
+  // Drives both transports until connections that are still being set up have finished. Without
+  // this, UCX 1.13 may abort the process (see lingering_ in ucx_transport.cc), because no thread
+  // drives one transport of this test while the other is destroyed.
   void TearDown() override {
     reader_->SetNoteHandler(nullptr);
     if (owner_ == nullptr) return;

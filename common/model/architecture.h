@@ -39,12 +39,12 @@ struct LayerTensors {
 // ForwardPass runs pre-norm decoders with rotary positions and a gated SiLU MLP, and uses every
 // member of LayerWeights that has data.
 //
-// To add a family:
-// - Other biases, head norms or fused projections need only another list of groups here.
-// - Norms after the projections (Gemma) need a member in LayerWeights, an entry here, and a line in
-//   ForwardPass that checks whether the member has data.
-// - Experts need a vector of MLP weights in LayerWeights, a group here with the expert's number in
-//   its names, and a second path in ForwardPass::FeedForward.
+// To add a family, where a group is one LayerTensors of `layer`:
+// - Other biases, head norms or fused projections need only another list of groups.
+// - Norms after the projections (Gemma) need a member in LayerWeights, an entry in a group, and a
+//   line in ForwardPass that checks whether the member has data.
+// - Experts need a vector of MLP weights in LayerWeights, a group with the expert's number in its
+//   names, and a second path in ForwardPass::FeedForward.
 // - Latent attention (MLA) needs a second ForwardPass::Attend and another KvLayout.
 struct Architecture {
   absl::string_view name;  // name in `architectures` of config.json

@@ -14,7 +14,7 @@ inline constexpr size_t LogitBlocks(size_t logits) {
   return (logits + kLogitBlock - 1) / kLogitBlock;
 }
 
-// Weight of the most likely token. The sum of 2^24 such weights fits in 64 bits.
+// The most likely token has the weight 2^kWeightBits. The sum of 2^24 such weights fits in 64 bits.
 inline constexpr int kWeightBits = 39;
 inline constexpr uint64_t kWholeWeight = uint64_t{1} << kWeightBits;
 

@@ -9,9 +9,9 @@ unsigned char Byte(absl::string_view bytes, size_t at) {
   return static_cast<unsigned char>(bytes[at]);
 }
 
-// The bytes of a text from one position: a valid character of `size` bytes, or the longest run of
-// `size` bytes that is an invalid or incomplete character. `cut` is true if it is invalid only
-// because the text ends.
+// The bytes from one position of a text: one valid character, or one maximal ill-formed part
+// (Unicode, section 3.9). `size` is the number of these bytes. `cut` is true for a part that is
+// ill-formed only because the text ends before the character is complete.
 struct Part {
   size_t size;
   bool valid;

@@ -83,8 +83,8 @@ TEST_F(ProcessLogTest, TheReasonOfARefusalWinsOverWhatOtherLibrariesSay) {
   EXPECT_EQ(log_.reason(), "");
 }
 
-// A warning says why a router can't pair workers. Later lines explain nothing, so the warning is
-// kept.
+// The warning says why a router can't pair workers. The lines that follow in the log do not repeat
+// the reason. So last_warning() must still return the warning after these lines were read.
 TEST_F(ProcessLogTest, AWarningStaysKnown) {
   for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
     log_.BeginRun();

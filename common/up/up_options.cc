@@ -294,8 +294,9 @@ class Parser {
                                  " is a file; it takes the folder that holds config.json, "
                                  "tokenizer.json and *.safetensors"));
     }
-    // The router gives better errors for all other faults of the folder. With --check nothing is
-    // built yet, so there is no router to ask.
+    // Without --check, the router that is started later checks what the folder contains, and its
+    // errors are better. With --check no router is started, so this function itself reports a
+    // missing config.json.
     if (options_.check && !fs::exists(fs::path(model) / "config.json", error)) {
       return Refuse(absl::StrCat("--model ", model,
                                  ": there is no config.json in it; it takes a Hugging Face folder "

@@ -37,18 +37,19 @@ struct AttendScratch {
   }
 
   ptrdiff_t queries, width;
-  float* q;                                // the queries; zero from head_dim on
-  float* o;                                // output of this span, not yet divided by its sum
-  float* scores;                           // [queries][kKeyTile]; becomes the probabilities
-  float* packed;                           // keys of the tile, widened
-  float* values;                           // values of the tile, widened
-  float* max;                              // max score of this span
-  float* sum;                              // [queries][16] lanes, for this span
-  float* factor;                           // multiplies the old o and sum
+  float* q;       // the queries; zero from head_dim on
+  float* o;       // output of this span, not yet divided by its sum
+  float* scores;  // [queries][kKeyTile]; becomes the probabilities
+  float* packed;  // keys of the tile, widened
+  float* values;  // values of the tile, widened
+  float* max;     // max score of this span
+  float* sum;     // [queries][16]: sixteen partial sums of each query, for this span
+  float* factor;  // multiplies the old o and sum
   float *total_o, *total_max, *total_sum;  // over the spans merged so far
 };
 
-// Floats in the partial result of one query over one span: o[width], max, sum.
+// Floats in the partial result of one query over one span: o[width], the max score, and the sum of
+// the probabilities.
 inline ptrdiff_t PartialFloats(ptrdiff_t width) { return width + 16; }
 
 // Returns the first key that the query sees.
@@ -308,7 +309,8 @@ inline void AttendAllRows(const AttentionTask& task, const AttendScratch& s, ptr
   AttendRows<T, 1>(task, s, query, end, first_key, value_rows);
 }
 
-// Computes o, max and the lanes of sum over one span, for all queries that see any key of the span.
+// Attends to the keys of one span, for all queries that see any of these keys. Sets o, max and the
+// sixteen partial sums of each of these queries in AttendScratch.
 template <class T>
 void AttendSpanOf(const AttentionTask& task, const AttendScratch& s, int span) {
   const SpanKeys span_keys(task, span);

@@ -43,13 +43,13 @@ struct Bf16Kernels {
   size_t (*scratch_bytes)(int rows, ptrdiff_t k);
 };
 
-// Kernels in the order of tdpbf16ps. kAmxTiles uses this instruction. The other kAmx tables compute
-// the same bits without it.
+// Kernels that sum in the same order as the instruction tdpbf16ps. kAmxTiles uses this instruction.
+// The other kAmx tables compute the same bits without it.
 extern const Bf16Kernels kAmxTiles;
 extern const Bf16Kernels kAmxOrderAvx512;
 extern const Bf16Kernels kAmxOrderAvx2;
 extern const Bf16Kernels kAmxOrderPlain;  // slow reference implementation
-// Kernels in the order of vdpbf16ps.
+// Kernels that sum in the same order as the instruction vdpbf16ps.
 extern const Bf16Kernels kPairDotAvx512;
 extern const Bf16Kernels kPairDotPlain;
 

@@ -40,8 +40,8 @@ inline float BeyondIsZero(const Bf16* row, ptrdiff_t i, ptrdiff_t k) {
   return Wide(value);
 }
 
-// Dot product in the order of tdpbf16ps: every 32 elements of k give an even chain and an odd
-// chain, both starting from zero. The sum of the two chains is added to the total.
+// Dot product with the summation order of tdpbf16ps: every 32 elements of k give an even chain and
+// an odd chain, both starting from zero. The sum of the two chains is added to the total.
 inline float AmxOrderDot(const Bf16* x, const Bf16* w, ptrdiff_t k) {
   float total = 0;
   for (ptrdiff_t i = 0; i < k; i += 32) {
@@ -55,9 +55,9 @@ inline float AmxOrderDot(const Bf16* x, const Bf16* w, ptrdiff_t k) {
   return total;
 }
 
-// Dot product in the order of vdpbf16ps: lane l of sixteen adds the products of elements 2l + 1 and
-// 2l of every 32 to one chain, in this order. The lanes are then summed by the same tree as in
-// every other dot product (ReduceFour).
+// Dot product with the summation order of vdpbf16ps. Lane l of sixteen has one chain, to which it
+// adds, for every 32 elements, first the product of element 2l + 1 and then that of element 2l. The
+// lanes are then summed by the same tree as in every other dot product (ReduceFour).
 inline float PairDot(const Bf16* x, const Bf16* w, ptrdiff_t k) {
   float lanes[16] = {};
   for (ptrdiff_t i = 0; i < k; i += 32) {

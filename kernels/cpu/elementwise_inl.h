@@ -74,7 +74,7 @@ void Narrow(const float* in, ptrdiff_t n, Element type, void* out) {
 }
 
 // RMS norm of one row: in * (1 / sqrt(mean of squares + epsilon)) * weight. The squares are summed
-// in the order of a dot product (dot_inl.h).
+// in the same order as the products of a dot product (dot_inl.h).
 template <class T>
 void RmsNormRow(const float* in, const T* weight, float epsilon, int n, float* out) {
   Vec acc[kParts];

@@ -71,9 +71,10 @@ std::vector<float> Widened(const std::vector<uint16_t>& narrow, DType type) {
 constexpr int kColumns = 16;
 constexpr int kWhole = 32;  // k is padded to a multiple of it
 
-// Each of the three functions below multiplies one row of activations with sixteen weight rows, in
-// the order f32, amx or avx512-bf16. They are compiled with fused multiply-adds, which the tested
-// kernels need as well: without them, checking every output would take too long.
+// F32Order, AmxOrder and PairOrder below are reference implementations of the three summation
+// orders f32, amx and avx512-bf16. Each multiplies one row of activations with sixteen weight rows.
+// They are compiled with fused multiply-adds, which the tested kernels need as well: without them,
+// checking every output would take too long.
 #define BATON_FUSED __attribute__((target("avx2,fma"), optimize("O3")))
 
 void Tree(float lanes[16][kColumns], float* out) {
@@ -198,7 +199,7 @@ Product Make(const Shape& shape, DType type, CpuNumerics numerics) {
   return p;
 }
 
-// Returns the expected results, which are computed once for each shape, type and order.
+// Returns the expected results, which are computed once for each shape, type and summation order.
 const Product& Expected(const Shape& shape, DType type, CpuNumerics numerics) {
   static auto& made = *new std::map<std::array<int, 5>, Product>;
   auto& product = made[{shape.m, shape.k, shape.n, static_cast<int>(type),

@@ -327,7 +327,8 @@ absl::Status DeviceSampler::Enqueue(float* logits, int32_t* tokens, int rows, co
   const LaunchShape by_row = {.grid_x = rows, .threads = kSampleThreads};
   const LaunchShape alternatives = {.grid_x = rows,
                                     .threads = Threads(SampleBlocks(vocab), 32, kSampleThreads)};
-  // Each thread takes two blocks of logits, within the limits for threads of sample_token.
+  // The number of threads is chosen so that each thread handles two blocks of 64 logits. It is at
+  // least 128 and at most kSampleTokenThreads.
   const LaunchShape token = {.grid_x = rows,
                              .threads = Threads(vocab / 128, 128, kSampleTokenThreads)};
   const auto launch = [&](const Kernel& kernel, const LaunchShape& shape) {

@@ -39,7 +39,8 @@ struct DeviceSamplerOptions {
 //
 //   Prepare(rows)        uploads the options of the rows; not while a graph is captured
 //   Enqueue(logits, ...) launches kernels only, with grids that depend on `rows` and `needs`; may
-//                        be captured, and replayed after each Prepare whose needs it covers
+//                        be captured. The graph may be replayed after a later Prepare if the needs
+//                        passed to Enqueue cover those that Prepare returned (Needs::Covers)
 //   Fetch()              starts to copy the results to pinned memory; not captured
 //   Take()               waits for the oldest fetched step, and returns its tokens
 //

@@ -192,7 +192,8 @@ class Sampled {
       *memory = made;
     }
     const absl::Status status = RunSteps();
-    // Replays must have run before the graph is destroyed.
+    // Without a graph there is nothing to wait for. With one, waits until all its replays have
+    // finished, because the destructor of this object destroys the graph.
     if (graph_ == nullptr) return status;
     const absl::Status ran = runtime_->Synchronize(*stream_);
     return status.ok() ? ran : status;

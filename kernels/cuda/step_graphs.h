@@ -24,8 +24,8 @@ struct StepGraphCounts {
 // Records steps as graphs and replays them. There is one graph for each kind of step, which is a
 // variant and a number of rows that RowsFor returns. The first step of a kind runs without a graph,
 // so that its memory is allocated and cuBLASLt has chosen its kernels. The second one is recorded,
-// and later ones replay the graph. To record all graphs at the start would take longer, though a
-// worker may never need most of them, and would need artificial steps.
+// and later ones replay the graph. Graphs are not recorded when the worker starts: that would take
+// longer and need artificial steps, and a worker may never use most of the graphs.
 class StepGraphs {
  public:
   // All values that the step's kernels are given and that do not follow from its number of rows. A

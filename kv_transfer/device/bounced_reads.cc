@@ -68,8 +68,8 @@ void BouncedReads::OnStaged(const StagedNote& note) {
                 [this, number = note.id](const absl::Status& status) { End(number, status); }});
 }
 
-// Ends a run and frees its slot. Passes the run's landing place, if it has one, to the caller of
-// Ask.
+// Ends a run and frees its slot at the peer. Then calls the run's `arrived`, and passes it the
+// landing buffer that the run used, or null if the run used none.
 void BouncedReads::End(uint64_t number, const absl::Status& status) {
   const auto it = bounces_.find(number);
   const Bounce bounce = std::move(it->second);

@@ -39,11 +39,11 @@ class BouncedReads {
   ~BouncedReads();
 
   // Asks the peer for a run. The bytes go to `to`, which is host memory. If `to` is null, they go
-  // to a free landing place, a pinned buffer of this object. Returns false, and does nothing, if
-  // the peer has no free slot for this reader, if no landing place is free, or if the queue of
-  // notes to the peer is full: try again later. After an error nothing has been asked for.
+  // to a free landing buffer, which is pinned memory of this object. Returns false, and does
+  // nothing, if the peer has no free slot for this reader, if no landing buffer is free, or if the
+  // queue of notes to the peer is full: try again later. After an error nothing has been asked for.
   absl::StatusOr<bool> Ask(const Run& run, std::byte* to, Arrived arrived);
-  // Gives back the landing place that an Arrived callback got.
+  // Gives back the landing buffer that an Arrived callback got.
   void Return(std::byte* landing) { free_landings_.push_back(landing); }
   // Takes the owner's answer to a run. Ignores answers to runs that this object does not know.
   void OnStaged(const StagedNote& note);
@@ -72,7 +72,7 @@ class BouncedReads {
   uint64_t last_ = 0;
   std::map<uint64_t, Bounce> bounces_;                  // runs under way, by the number of the run
   std::map<PeerId, std::vector<uint32_t>> free_slots_;  // numbers of the free slots at each peer
-  // Pinned host memory, allocated when the first landing place is needed.
+  // Pinned memory of all landing buffers. Allocated when the first of them is needed.
   std::byte* landings_ = nullptr;
   std::vector<std::byte*> free_landings_;
 };

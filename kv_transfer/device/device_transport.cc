@@ -268,8 +268,8 @@ void DeviceTransport::Read(ReadOperation operation) {
   peer->second.queue.push_back(std::move(job));
 }
 
-// Copies one piece of a read on the stream, from a peer's mapped memory or from a landing place (a
-// host buffer of BouncedReads). A landing place is returned when the copy has ended.
+// Copies one piece of a read on the stream, from a peer's mapped memory or from a landing buffer
+// (host memory of BouncedReads). A landing buffer is returned when the copy has ended.
 absl::Status DeviceTransport::Copy(Job* job, std::byte* to, const std::byte* from, size_t bytes,
                                    std::byte* landing) {
   const absl::Status status =
@@ -390,14 +390,14 @@ void DeviceTransport::OnNote(absl::string_view note) {
 }
 
 // Handles a run of a bounced read after it has arrived in host memory. If the bytes are in a
-// landing place, copies them on to the device.
+// landing buffer, copies them on to the device.
 void DeviceTransport::OnArrived(Job* job, std::byte* to, size_t bytes, std::byte* landing,
                                 const absl::Status& status) {
   absl::Status result = status;
   if (landing != nullptr) {
     if (result.ok() && job->error.ok()) {
       result = Copy(job, to, landing, bytes, landing);
-      if (result.ok()) return;  // The copy now owns the landing place and reports the piece.
+      if (result.ok()) return;  // The copy now owns the landing buffer and reports the piece.
     }
     bounced_->Return(landing);
   }
@@ -463,7 +463,7 @@ void DeviceTransport::Disconnect(PeerId id) {
   Fail(&peer, why);
   // Some runs of the peer's reads have not arrived yet. Runs that are being read from a slot end in
   // `inner_->Disconnect` below. Because of this error their bytes are then not copied from the
-  // landing places to the device.
+  // landing buffers to the device.
   for (auto& [job, owned] : peer.handed_on) {
     if (job->pool->path != DevicePath::kIpc) job->error.Update(why);
   }

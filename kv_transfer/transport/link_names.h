@@ -7,8 +7,8 @@
 
 namespace baton {
 
-// Possible answers of Transport::Link, for code that counts by link. The last name stands for any
-// other answer.
+// The values that Transport::Link returns, for metrics with one counter per kind of link. The last
+// name stands for any other value.
 inline constexpr absl::string_view kLinkNames[] = {
     "inproc", "shm", "tcp", "rdma", "nvlink", "pcie", "cuda-ipc", "peer-device", "other"};
 

@@ -48,8 +48,8 @@ absl::StatusOr<std::unique_ptr<UcxConnection>> UcxConnection::Create(absl::strin
   if (status != UCS_OK) {
     connection->closed_ = true;
     const std::string said = words.Take();
-    // UCX returns the same status when the peer has ended and its memory is gone. So the message
-    // must be checked.
+    // UCX also returns UCS_ERR_SHMEM_SEGMENT when the peer has ended and its memory is gone. So
+    // UCX's message must be checked too.
     const bool forbidden =
         status == UCS_ERR_SHMEM_SEGMENT && absl::StrContains(said, "Permission denied");
     return UcxError(absl::StatusCode::kUnavailable,

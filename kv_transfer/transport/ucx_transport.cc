@@ -25,8 +25,8 @@ namespace {
 // limit keeps the bytes in the CPU cache until their `done` is called.
 constexpr size_t kBytesPerProgress = 512 << 10;
 constexpr int kProgressPerCall = 64;
-// Max number of waits, of a millisecond each, for connections that are still being wired up when
-// the transport is destroyed.
+// Max number of waits, of a millisecond each, for connections that are still being set up when the
+// transport is destroyed.
 constexpr int kLastProgress = 50;
 // Max wait while operations are in flight: Progress also drives UCX's keepalive and, for peers,
 // emulated reads.
@@ -89,10 +89,10 @@ class UcxTransport : public Transport {
   int calls_until_look_ = 0;
   std::map<PeerId, GreetedPeer> greeted_;  // peers that have no connection in peers_ yet
   std::map<PeerId, std::unique_ptr<UcxConnection>> peers_;
-  // Connections that were disconnected while still being wired up. If they were closed immediately,
-  // the peer's answer could not be delivered, and UCX 1.13 would abort the peer's process ("got REP
-  // message", ucp_request.c). So each is closed after the peer's answer has arrived. These
-  // connections use no memory outside of themselves.
+  // Connections that were disconnected while they were still being set up. If they were closed
+  // immediately, the peer's answer could not be delivered, and UCX 1.13 would abort the peer's
+  // process ("got REP message", ucp_request.c). So each is closed after the peer's answer has
+  // arrived. These connections use no memory outside of themselves.
   std::vector<std::unique_ptr<UcxConnection>> lingering_;
   EndedReads ended_;
   std::deque<std::string> notes_;
@@ -124,7 +124,8 @@ UcxTransport::~UcxTransport() {
   greetings_.reset();  // peers can no longer ask to connect
   while (!peers_.empty()) Disconnect(peers_.begin()->first);
   if (worker_ == nullptr) return;
-  // Give connections that are being wired up, from either side, a moment to finish; see lingering_.
+  // Gives connections that are still being set up, by this side or by the peer, time to finish. See
+  // lingering_ for the reason.
   for (int i = 0, quiet = 0; i < kLastProgress && (quiet < 3 || !lingering_.empty()); ++i) {
     quiet = Progress() ? 0 : quiet + 1;
     if (quiet > 0) Wait(absl::Milliseconds(1));
@@ -230,7 +231,8 @@ void UcxTransport::Read(ReadOperation operation) {
              greeted != nullptr ? greeted->failure : absl::UnavailableError("no such peer"));
 }
 
-// Closes a lingering connection if it is wired up or has failed. Returns true once it is gone.
+// Closes a connection of lingering_ as soon as its setup is complete or it has failed. Returns true
+// if the connection is closed, so that it can be destroyed.
 bool UcxTransport::LetGo(UcxConnection* connection) {
   if (connection->lingers()) return false;
   connection->Close();

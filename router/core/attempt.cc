@@ -309,7 +309,8 @@ Attempt::End Attempt::OnFinished(v1::DecodeFinished finished) {
   return Answered(std::move(end));
 }
 
-// The same sequence is outgrown at most once each time its length doubles.
+// Handles a sequence that has become too long for the rotary table of its KV. For one sequence,
+// this happens at most once each time its length doubles.
 Attempt::End Attempt::OnOutgrown() {
   if (request_.answer.tokens().size() <= base_) {
     return Lied(*decode_leg_, "the decode worker outgrew its KV without a token");

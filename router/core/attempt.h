@@ -63,7 +63,7 @@ struct AttemptEnd {
 //   colocated leg full before it reserved blocks      kRefused
 //   decode leg full                                   the ticket goes to another worker, or waits
 //   InvalidArgument of either leg                     kFailed
-//   decode leg outgrown                               kOutgrown
+//   decode leg ends with Outgrown                     kOutgrown
 //   prefill leg broken after decode has sent tokens   goes on, because decode holds the KV
 //   anything else, too long a silence included        kBroken
 class Attempt {

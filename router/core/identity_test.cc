@@ -68,7 +68,8 @@ class IdentityTest : public ::testing::TestWithParam<Mode> {
       h.ReportAll();
     }
   }
-  // Models of the workers that have legs, one letter for each leg.
+  // Returns one letter for each RPC to a worker (a leg) that is open and not cancelled: the model
+  // of the leg's worker.
   std::string Models() const {
     std::string models;
     for (const auto& [key, leg] : h.legs) {
@@ -81,8 +82,8 @@ class IdentityTest : public ::testing::TestWithParam<Mode> {
     request.answers = answers;
     return h.Arrive(std::move(request));
   }
-  // Plays every open leg to its end until no leg is left. Returns the model of each worker that had
-  // a leg.
+  // Plays every open leg to its end until no leg is left. Returns one letter for each leg: the
+  // model of its worker.
   std::string Finish() {
     std::string models;
     std::map<LegKey, int> stage;

@@ -53,7 +53,8 @@ struct RequestMetrics {
   Histogram answer_lengths{TokensBounds()};
   // Answers whose request has latency targets. An answer that its client cancelled is not judged.
   Counter slo_met, slo_missed, slo_met_tokens, slo_missed_tokens;
-  // Answers that missed a target, by the phase that it was lost to. Entry 0 counts failed requests.
+  // Answers that missed a target, indexed by the phase to which the miss is attributed
+  // (v1::SloVerdict.lost_to). Entry 0 counts failed requests.
   std::array<Counter, v1::SloPhase_ARRAYSIZE> slo_lost;
   Counter slow_clients;  // Requests ended because their client read too slowly.
   std::array<Gauge, std::size(kWorkerStates)> prefill_workers, decode_workers;
@@ -68,8 +69,8 @@ struct RequestMetrics {
   void AddTo(MetricRegistry* registry) const;
 };
 
-// Returns the phase that a target was lost to as a word, for example "decode_wait". Returns
-// "failed" for an unspecified phase.
+// Returns the name of a phase to which a missed target is attributed, for example "decode_wait".
+// Returns "failed" for an unspecified phase.
 std::string SloPhaseName(v1::SloPhase phase);
 
 // Returns the mean time per token after the first, in seconds; 0 for answers of less than two

@@ -68,8 +68,8 @@ class RouterCore::Impl {
 
   // Handles the end of the request's attempt. A null `end` means that the attempt goes on.
   void AfterEvent(Request& request, Attempt::End end);
-  // Destroys the attempt, which is broken or outgrown. The request goes back to the queue with the
-  // tokens so far, or ends.
+  // Destroys the attempt after a worker was lost, or after the sequence became too long for the
+  // rotary table of its KV. The request goes back to the queue with the tokens so far, or ends.
   void Restart(Request& request, const AttemptEnd& end);
   void Answer(Request& request, const AnswerEnd& end);
   // Fails the request in any state. Does nothing if the request has finished.
@@ -307,7 +307,8 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
     return Fail(request, absl::DeadlineExceededError(end.status.message()));
   }
   absl::Duration pause;
-  if (end.kind == AttemptEnd::Kind::kOutgrown) {  // Outgrown attempts count against no limit.
+  // A sequence that is too long for its rotary table is no failure, and counts against no limit.
+  if (end.kind == AttemptEnd::Kind::kOutgrown) {
     ++core.counters.outgrown;
     Log(Severity::kDebug, "outgrown",
         {{kRequestId, request.checked.request_id},

@@ -42,11 +42,11 @@ class ServedIdentity {
   struct Offer {
     // Workers that are usable in the router's mode. The identity with the most of these is served.
     int usable = 0;
-    // Ready decode workers. While no identity has a usable worker, the guess is the identity with
-    // the most of these.
+    // Ready decode workers. While no identity has a usable worker, the router serves a guess: the
+    // identity with the most ready decode workers.
     int decode = 0;
-    // Attached workers of either role. While no decode worker is ready, the guess is the identity
-    // with the most of these.
+    // Attached workers of either role. While no decode worker is ready either, the guess is the
+    // identity with the most attached workers.
     int attached = 0;
   };
   using Offers = std::map<ModelIdentity, Offer>;

@@ -21,16 +21,19 @@ struct LatencyTargets {
 // above 0 and up to 1e9. Any thread.
 absl::StatusOr<LatencyTargets> SloFromProto(const v1::Slo& slo);
 
-// Decides whether an answer of `tokens` tokens met its targets, and which phase lost them if it did
-// not. Judges TTFT before TPOT, and explains the first target that was missed:
-// - If the work alone took longer than the target, the target was lost to the work: prefill for
-//   TTFT, decode for TPOT.
-// - Otherwise it was lost to the longest wait, the first named among equals. For TTFT: the queue,
-//   or the rest until the token could be shown (handover). For TPOT: the exposed hand-over, the
-//   wait for a place in the batch, or the rest (other: a broken attempt, a slow reader).
-// `at_first` is `timing` as it was when the first token was shown. Time that an attempt after the
-// loss of a worker adds later does not explain TTFT, and time before the first token does not
-// explain TPOT. Any thread.
+// Decides whether an answer of `tokens` tokens met its targets. If not, attributes the miss to a
+// phase: `lost_to` of the verdict. If both targets were missed, explains the missed TTFT.
+// - If computing alone took longer than the target, the phase is the computation: prefill for TTFT,
+//   decode for TPOT.
+// - Otherwise the phase is the longest wait. If two waits are equal, it is the one named first
+//   here:
+//   TTFT: the queue, then all other time until the token could be shown (handover).
+//   TPOT: the exposed hand-over, the wait for a place in the batch, then all other time (other),
+//   such as a broken attempt or a slow reader.
+//
+// `at_first` is `timing` as it was when the first token was shown. It is needed because `timing`
+// goes on growing: if a worker is lost later, the next attempt adds its own phases. TTFT is
+// explained only by time before the first token, and TPOT only by time after it. Any thread.
 v1::SloVerdict JudgeSlo(const LatencyTargets& targets, const v1::Timing& at_first,
                         const v1::Timing& timing, size_t tokens);
 

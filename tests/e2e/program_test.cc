@@ -554,8 +554,9 @@ class HungThread {
   int refused_ = 0;
 };
 
-// The thread that reports to the routers still works and could go on reporting. Even so, the router
-// must send no requests to this worker.
+// One thread of a worker hangs. The thread that sends the worker's reports to the routers does not
+// hang, and could go on reporting. Even so, the router must send no requests to this worker until
+// the other thread goes on.
 TEST(ProgramTest, AWorkerWithAThreadThatHangsCountsAsDeadUntilItGetsOn) {
   auto started = Cluster::Start({.prefill = 2,
                                  .decode = 2,

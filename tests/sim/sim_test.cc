@@ -187,11 +187,12 @@ TEST_F(SimTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
   cluster.ExpectAllBack();
 }
 
-// Answers grow beyond the end of their rotary table while other requests are cancelled or
-// preempted. The KV of such an answer is then computed again with the next table. The fake
-// backend's tokens show if any KV comes from a wrong table. Penalties must count each token once.
-// Each of two answers to a prompt must change its table by itself. The prompt's logprobs must use
-// the prompt's own table.
+// Answers grow beyond the end of their rotary table while requests are cancelled or preempted. The
+// KV of such an answer is then computed again with the table for longer sequences. Checks that:
+// - no KV comes from a wrong table, which the fake backend's tokens would show;
+// - penalties count each token once;
+// - the two answers to one prompt change their tables independently of each other;
+// - the logprobs of a prompt come from the table for the length of the prompt.
 TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) {
   const uint64_t seed = Seed(41);
   random_.seed(seed);

@@ -52,7 +52,7 @@ struct TileView {
 // Sums over the tiles of one range so far.
 template <int kHeadDim>
 struct TileState {
-  float values[kHeadDim / 8][4] = {};  // in the layout of an mma result
+  float values[kHeadDim / 8][4] = {};  // in the layout of an mma result, like AddTile's `scores`
   float sum[4] = {};                   // sums of the weights, the same in every column
   float max[2] = {-kInfinity, -kInfinity};
 };
@@ -66,7 +66,9 @@ BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys
   constexpr int kPitch = kTilePitch<kHeadDim>;
   const int lane = Lane();
 
-  // scores[j] are the scores of keys 8 j to 8 j + 7: rows of q by columns of keys.
+  // The lane's part of four mma results. scores[j] has four scores for keys 8 j to 8 j + 7 of the
+  // tile. Elements 0 and 1 belong to row lane / 4 of q, elements 2 and 3 to row lane / 4 + 8. In
+  // each pair, the keys are 8 j + 2 * (lane % 4) and the next one.
   float scores[4][4] = {};
   BATON_UNROLL
   for (int step = 0; step < kHeadDim / 16; ++step) {

@@ -2,9 +2,9 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// Each thread block takes a row. Reads the row's lists, and reads and writes 4 bytes for each token
-// in them. A token stands in one list at most once, but may stand in several lists, so there is a
-// barrier between lists.
+// Each thread block edits the logits of one row. It reads three lists of the row's slot (biases,
+// token history and bans), and changes the 4-byte logit of each token in a list. A list contains a
+// token at most once, but several lists may contain it, so there is a barrier between lists.
 BATON_KERNEL(sample_edit, SampleParams, kSampleThreads) {
   const SampleMemory& memory = params.memory;
   const int row = BlockX();

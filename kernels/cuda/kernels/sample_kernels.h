@@ -29,7 +29,7 @@ constexpr int kSampleThreads = 256;
 constexpr int kSampleTokenThreads =
     768;  // max threads of sample_token; leaves 80 registers for each
 constexpr int kMaxAlternatives = 20;
-constexpr int kSampleWeightBits = 39;  // kWeightBits in logit_blocks.h
+constexpr int kSampleWeightBits = 39;  // equal to kWeightBits in logit_blocks.h
 
 // Options of one row. The row uses the lists (bias, bans, history) of its slot.
 struct SampleRow {

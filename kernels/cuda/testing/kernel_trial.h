@@ -39,7 +39,7 @@ struct TestedKernels {
 enum class Side { kKernel, kReference };
 
 // Memory in two copies, one for the kernel and one for its reference implementation. Both copies
-// have the same content at first, and NaN wherever nothing was filled in.
+// have the same content at first. Elements that the test did not set hold NaN.
 class ReferenceMemory {
  public:
   // If `runtime` is not null, the kernel's copy is on the device. A second copy on the host then
@@ -55,9 +55,10 @@ class ReferenceMemory {
                                  : host_[side == Side::kReference].get();
     return begin + Offset(index);
   }
-  // Sets an element in both copies.
+  // Sets element `index` both in the kernel's copy and in the copy of the reference implementation.
   void Set(size_t index, float value);
-  // Copies `bytes` from `from` into both copies; for arrays of integers or structs.
+  // Copies `bytes` bytes from `from` both to the kernel's copy and to the copy of the reference
+  // implementation. For arrays of integers or structs.
   void SetBytes(const void* from, size_t bytes);
 
   // Makes the kernel's output the expected one: copies it to the copy of the reference
@@ -69,9 +70,10 @@ class ReferenceMemory {
   // Overwrites the kernel's copy with the copy of the reference implementation.
   void GiveToKernel() { std::memcpy(host(Side::kKernel), host(Side::kReference), bytes()); }
 
-  // Tells the checker which elements were filled in.
+  // Marks in `map` the elements of the kernel's copy that were set. Elements that hold NaN do not
+  // count as set.
   void MarkFilled(simt::MemoryMap* map);
-  // Copy the kernel's copy to the device and back. They need a runtime.
+  // Copy the kernel's copy between host and device. Both need a runtime.
   absl::Status Upload(DeviceStream& stream);
   absl::Status Download(DeviceStream& stream);
 

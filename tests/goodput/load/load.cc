@@ -193,7 +193,8 @@ void Load::Run(const std::function<void(const RunProgress&)>& on_progress) {
 
 void Load::TellProgress(const std::function<void(const RunProgress&)>& on_progress,
                         StopFlag* over) {
-  // Total number of requests sent at the end of each of the last seconds.
+  // Number of requests sent since the start of the load, sampled once per second. Holds the latest
+  // six samples.
   std::deque<uint32_t> sent;
   for (int second = 1; !over->stopped(); ++second) {
     over->WaitUntil(start_ + std::chrono::seconds(second));

@@ -20,19 +20,20 @@ double WholeRequest(const UnloadedLatency& latency);
 // latency is judged, never the result of a load. One thread.
 class MachineWatch {
  public:
-  // `measure(side)` runs MeasureUnloaded for one of the `sides` that are compared. `tolerated` is
-  // the accepted slowdown of a single request relative to the beginning; 0.2 is a fifth.
+  // `measure(side)` runs MeasureUnloaded for one of the `sides`, the systems that are compared.
+  // `tolerated` is the accepted slowdown of a single request relative to the beginning; 0.2 is a
+  // fifth.
   MachineWatch(size_t sides, double tolerated,
                std::function<absl::StatusOr<UnloadedLatency>(size_t side)> measure);
 
   // Measures the reference latency for all later measurements: the lowest of three for each side.
   // Begin, WaitUntilSteady and StillSteady return the errors of `measure`.
   absl::Status Begin();
-  // Call before a load. Measures until the side is as fast as at the beginning, at most `max` times
+  // Call before a load. Measures until `side` is as fast as at the beginning, at most `max` times
   // and only while `in_time()` is true. Returns false if no measurement was as fast.
   absl::StatusOr<bool> WaitUntilSteady(
       size_t side, int max, const std::function<bool()>& in_time = [] { return true; });
-  // Call after a load. Returns true if the side is still as fast as at the beginning. If not, the
+  // Call after a load. Returns true if `side` is still as fast as at the beginning. If not, the
   // load does not count, and Remark() mentions it.
   absl::StatusOr<bool> StillSteady(size_t side);
 

@@ -12,7 +12,8 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Returns scripted times of a whole request, in their order and for any side.
+// Stands in for the function that MachineWatch calls to measure an idle request. Each call returns
+// the next time of the script as the time of a whole request, and ignores its argument `side`.
 class Script {
  public:
   explicit Script(std::vector<double> seconds) : seconds_(std::move(seconds)) {}

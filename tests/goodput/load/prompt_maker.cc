@@ -54,7 +54,7 @@ v1::GenerateRequest PromptMaker::Make(uint32_t index) const {
     request.set_text(prompt.text);
   }
   request.set_mode(ServingModeOf(spec_.mode).value_or(v1::SERVING_MODE_UNSPECIFIED));
-  // The router needs the targets to tell which phase a missed target was lost to.
+  // The router needs the targets to attribute a missed target to a phase.
   if (spec_.targets.ttft_s.has_value())
     request.mutable_slo()->set_ttft_ms(*spec_.targets.ttft_s * 1e3);
   if (spec_.targets.tpot_s.has_value())

@@ -40,9 +40,10 @@ std::vector<double> Resampled(const std::vector<double>& values, size_t block, u
   return drawn;
 }
 
-// Returns the block length for a bootstrap of `values`: how many successive values are correlated.
-// Each value counts as above or below the median. A value equal to the median counts as above,
-// unless the median is the smallest value.
+// Returns the block length for a bootstrap of `values`: the number of successive values that are
+// correlated. BlockSample estimates this length from yes/no outcomes. So each value is replaced by
+// one outcome: yes if the value is at least the median. If the median is the smallest value, all
+// outcomes would be yes; then only values above the median are yes.
 size_t BlockOf(const std::vector<double>& values) {
   const double median = Percentile(values, 0.5);
   std::vector<uint8_t> above;

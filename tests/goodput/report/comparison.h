@@ -8,8 +8,9 @@
 
 namespace baton {
 
-// One figure of two measurements, a and b. The ratio is b / a. Its interval is a bootstrap over
-// blocks of requests; if both measurements had the same arrivals, it is paired.
+// One figure of two measurements, a and b. The ratio is b / a. The ratio's confidence interval
+// comes from a bootstrap over blocks of requests. If both measurements had the same arrivals, each
+// resample takes the same blocks of requests from both.
 struct ComparedFigure {
   std::string name;
   Unit unit = Unit::kNumber;

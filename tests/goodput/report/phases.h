@@ -42,7 +42,7 @@ enum class Loss : size_t {
   kHandover,    // Pace missed, mostly by moving KV after the first token.
   kDecodeWait,  // Pace missed, mostly by waiting for a place in the batch.
   kDecode,      // Pace missed, mostly by the decode steps themselves.
-  kOutside,     // TTFT or pace missed, mostly by time outside the router.
+  kOutside,     // TTFT or pace missed, mostly by time that passed outside the router.
   kUntold,      // A target was missed, but no Summary tells the cause.
   kRejected,
   kTimedOut,

@@ -73,7 +73,7 @@ TEST(PhasesTest, ALateFirstTokenIsBlamedOnWhatTookLongestBeforeIt) {
 }
 
 TEST(PhasesTest, ASlowPaceIsBlamedOnWhatExceededItsAllowance) {
-  // The target allows 0.4 s for the four gaps together.
+  // The target of 0.1 s per token allows 0.4 s for the four gaps between the five tokens.
   const auto lost = [](double handover, double wait, double decode, double outside) {
     RequestRecord record = Record();
     record.phases.handover_exposed_s = handover;

@@ -55,7 +55,7 @@ ChartSeries RateSeries(const CellMode& mode, std::vector<uint8_t> MeasuredLoad::
   return series;
 }
 
-// A mode, and the load of it that is shown at the reference rate.
+// A mode, and its load that is shown: the load whose rate is nearest to the cell's reference rate.
 struct Shown {
   size_t mode;
   const MeasuredLoad* load;

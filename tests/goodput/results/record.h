@@ -63,8 +63,8 @@ struct RequestRecord {
   std::string decode_worker;
   std::string link;         // Transport that moved the KV.
   std::string served_mode;  // Final mode in the Summary: disaggregated or colocated.
-  // Phase in which a target was lost, according to the router: queue, prefill, handover,
-  // decode_wait, decode or other. Empty: none, or unknown.
+  // Phase to which the router attributes a missed target: queue, prefill, handover, decode_wait,
+  // decode or other. Empty: no target was missed, or the phase is unknown.
   std::string lost_to;
   std::vector<int32_t> token_ids;  // Filled only if --expect needs the ids; never in a run file.
 };

@@ -28,8 +28,8 @@ void CheckLag(RunResult* run) {
       lag.late, lag.sent, lag.worst_s * 1e3));
 }
 
-// Checks the part of TTFT outside the router, which contains the network and the tool's own reader
-// threads. If these threads run late, the server seems slow.
+// Checks the part of TTFT that passes outside the router: in the network, and in the tool's own
+// reader threads. If these threads run late, the server seems slow.
 void CheckReading(RunResult* run) {
   std::vector<double> late_s;
   for (const RequestRecord& record : run->records) {

@@ -10,8 +10,8 @@ namespace baton {
 // - The tool sent late: the P99 of its lag is above 5 % of the TTFT target (2 ms without this
 //   target).
 // Remarks:
-// - The tool may have read late: the P99 of the TTFT outside the router is above 5 ms and above 5 %
-//   of the target.
+// - The tool may have read late: the part of TTFT that passes outside the router has a P99 above
+//   5 ms and above 5 % of the TTFT target.
 // - The warm-up is shorter than a mean request.
 // - The attainment of the two halves of the window differs by more than 3 points and two standard
 //   errors.
@@ -24,8 +24,9 @@ void CheckRun(RunResult* run);
 // a miss.
 void EndWindowAtStop(RunResult* run);
 
-// Judges the run by other targets. Replaces the remarks that CheckRun made about the old targets.
-// Clears `lost_to` of all records, because the router judged it by the old targets.
+// Judges the run by `targets` instead of the targets that the run had. Replaces the remarks that
+// CheckRun made about the old targets. Clears `lost_to` of all records, because the router computed
+// `lost_to` from the old targets.
 void JudgeBy(const SloTargets& targets, RunResult* run);
 
 }  // namespace baton

@@ -67,7 +67,8 @@ class CapacitySearch {
   double high() const { return high_; }
   bool finished() const { return !next_; }
   // Returns true if loads with fresh seeds met the goal below the capacity and missed it above.
-  // Their attainment must show this, but need not be certain.
+  // Only their attainment must be on the right side of the goal; its 95 % interval may contain the
+  // goal.
   bool confirmed() const { return confirmed_; }
   // Returns notes for the reader: undecided rates, refuted confirmations, attainment that rose with
   // the rate, a capacity out of reach.

@@ -19,8 +19,8 @@
 
 namespace baton {
 
-// A router for the tests of the load. Its answers take as long as the test says. Runs on gRPC's
-// threads. Set the public members before the first call.
+// A fake router for tests of the load generator. Its answers take as long as the test says. Runs on
+// gRPC's threads. Set the public members before the first call.
 class TimedRouter final : public v1::Inference::Service {
  public:
   using Clock = std::chrono::steady_clock;
