@@ -13,7 +13,7 @@
 namespace baton {
 
 // State of one pull: which slices are ready, fetched and checked. It computes the reads but does
-// not post them. KV thread only.
+// not start them. KV thread only.
 class KvPull {
  public:
   // One contiguous read: whole blocks, or some layers of one block.

@@ -39,7 +39,7 @@ struct LayerTensors {
 // ForwardPass runs pre-norm decoders with rotary positions and a gated SiLU MLP, and uses every
 // member of LayerWeights that has data.
 //
-// To add a family, where a group is one LayerTensors of `layer`:
+// To add a family (a group is one LayerTensors entry of `layer`):
 // - Other biases, head norms or fused projections need only another list of groups.
 // - Norms after the projections (Gemma) need a member in LayerWeights, an entry in a group, and a
 //   line in ForwardPass that checks whether the member has data.

@@ -89,8 +89,9 @@ inline void ReduceFour(const float* a, const float* b, const float* c, const flo
       _mm256_add_ps(_mm256_permute2f128_ps(a8, b8, 0x20), _mm256_permute2f128_ps(a8, b8, 0x31));
   const __m256 cd4 =
       _mm256_add_ps(_mm256_permute2f128_ps(c8, d8, 0x20), _mm256_permute2f128_ps(c8, d8, 0x31));
-  // Adds the last two lanes of each array's four lanes to the first two. The array names stand for
-  // their lanes: [a0 a1 c0 c1 | b0 b1 d0 d1] + [a2 a3 c2 c3 | b2 b3 d2 d3].
+  // For each of the four arrays, adds the last two of its four lanes to the first two (a0 is lane 0
+  // of array a):
+  // [a0 a1 c0 c1 | b0 b1 d0 d1] + [a2 a3 c2 c3 | b2 b3 d2 d3]
   const __m256 acbd =
       _mm256_add_ps(_mm256_shuffle_ps(ab4, cd4, 0x44), _mm256_shuffle_ps(ab4, cd4, 0xee));
   const __m128 ac = _mm256_castps256_ps128(acbd), bd = _mm256_extractf128_ps(acbd, 1);

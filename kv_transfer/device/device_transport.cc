@@ -71,16 +71,17 @@ class DeviceTransport : public Transport {
     ReadOperation operation;
     PeerId peer = -1;
     DevicePool* pool = nullptr;  // the peer's pool
-    size_t asked = 0;            // bytes posted so far
-    int pieces = 0;              // pieces posted and not yet reported
-    absl::Status error;          // The first error; once set, nothing more is posted.
+    size_t asked = 0;            // bytes whose pieces have been started
+    int pieces = 0;              // pieces that are being read
+    absl::Status error;          // The first error; once set, no more pieces are started.
   };
   struct Peer {
     std::map<std::string, DevicePool, std::less<>> pools;  // opened pools by key
     std::string link;                                      // link of the pool that was read last
-    std::deque<std::unique_ptr<Job>> queue;                // jobs not fully posted
-    std::map<Job*, std::unique_ptr<Job>> handed_on;        // jobs fully posted, not fully reported
-    int copies = 0;                                        // copies under way on our stream
+    std::deque<std::unique_ptr<Job>> queue;  // jobs that have not started all their pieces
+    // jobs that start no more pieces, but have pieces under way
+    std::map<Job*, std::unique_ptr<Job>> handed_on;
+    int copies = 0;  // copies under way on our stream
     // Id of the MappedNote that told the peer that its pools are mapped here. 0 if no pool of the
     // peer is mapped.
     uint64_t import_id = 0;
@@ -282,7 +283,7 @@ absl::Status DeviceTransport::Copy(Job* job, std::byte* to, const std::byte* fro
   return status;
 }
 
-// Posts as many reads of `peer` as the limits allow. Returns true if it posted any.
+// Starts as many of the reads in `peer->queue` as the limits allow. Returns true if it started any.
 bool DeviceTransport::Post(Peer* peer) {
   bool moved = false;
   while (!peer->queue.empty()) {
@@ -309,7 +310,7 @@ bool DeviceTransport::Post(Peer* peer) {
   return moved;
 }
 
-// Posts the oldest read in the queue to the inner transport.
+// Hands the oldest read in the queue to the inner transport.
 void DeviceTransport::PostDirect(PeerId id, Peer* peer) {
   Job* const job = peer->queue.front().get();
   const ReadOperation& read = job->operation;
@@ -428,8 +429,8 @@ void DeviceTransport::Fail(Peer* peer, const absl::Status& why) {
   }
 }
 
-// Closes a peer's mapped pools. The caller must post no more copies from them. Waits for the copies
-// on the stream, because nothing can cancel those.
+// Closes a peer's mapped pools. The caller must start no more copies from them. Waits for the
+// copies on the stream, because nothing can cancel those.
 void DeviceTransport::CloseImports(PeerId id, Peer* peer) {
   while (peer->copies > 0) copies_->FinishOldest();
   for (auto& [key, pool] : peer->pools) {

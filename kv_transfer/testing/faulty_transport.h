@@ -44,7 +44,7 @@ class FaultyTransport : public Transport {
   // Returns the time at which the next delayed note or read is due, or InfiniteFuture if nothing is
   // delayed.
   absl::Time NextDue() const;
-  // Number of reads that were posted and have not been reported.
+  // Number of reads whose `done` has not been called yet.
   size_t reads_outstanding() const { return reads_.size() + started_; }
 
   std::string name() const override { return "faulty " + inner_->name(); }

@@ -231,8 +231,8 @@ void UcxTransport::Read(ReadOperation operation) {
              greeted != nullptr ? greeted->failure : absl::UnavailableError("no such peer"));
 }
 
-// Closes a connection of lingering_ as soon as its setup is complete or it has failed. Returns true
-// if the connection is closed, so that it can be destroyed.
+// Closes a connection of lingering_ once its setup is complete and its notes are sent, or once it
+// has failed. Returns true if the connection is closed, so that it can be destroyed.
 bool UcxTransport::LetGo(UcxConnection* connection) {
   if (connection->lingers()) return false;
   connection->Close();

@@ -345,7 +345,8 @@ class Load {
   std::vector<std::thread> threads_;
 };
 
-// Returns the number of requests that lost a worker, by phase, as the router's log reports them.
+// Returns, for each phase, the number of requests that lost a worker in that phase, as the router's
+// log reports them.
 std::map<std::string, int> LostByPhase(const std::string& router_log) {
   std::map<std::string, int> counts;
   std::ifstream file(router_log);

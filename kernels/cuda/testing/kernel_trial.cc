@@ -159,8 +159,8 @@ void KernelTrial::RunKernel(const Kernel& kernel, const LaunchShape& shape, cons
   for (const auto& memory : memory_) {
     if (memory->bytes() > 0) {
       map.Add(memory->at(Side::kKernel), memory->bytes(), !memory->is_output());
-      // The map has all bytes of an output as not yet written. If the kernel also reads the output,
-      // the test has set elements of it. MarkFilled marks these elements as written.
+      // `map` starts with all bytes of an output as not written. If the kernel also reads the
+      // output, the test has set some of its elements. MarkFilled marks these elements as written.
       if (memory->is_output()) memory->MarkFilled(&map);
     }
   }
