@@ -15,7 +15,7 @@
 #include "common/model/test_folder.h"
 #include "kernels/cpu/cpu_backend.h"
 
-// Runs models with products and KV in bf16, and measures how far their logits are from those in
+// Runs models with GEMMs and KV in bf16, and measures how far their logits are from those in
 // float32. Compares this distance with that of transformers in bfloat16. The expected logits come
 // from testdata/make_bf16_goldens.py. No seed was left out because of its result.
 namespace baton {

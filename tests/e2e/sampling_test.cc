@@ -22,7 +22,8 @@ namespace {
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr uint32_t kSeed = 20261121;
-// In f32, products and KV are floats, and only the order of additions differs from transformers.
+// In the numerics f32, GEMMs and KV use floats. Only the order of additions differs from
+// transformers.
 constexpr char kNumerics[] = "f32";
 
 class SamplingE2eTest : public testing::Test {
