@@ -56,7 +56,7 @@ int DecodeMain(int argc, char** argv, const WorkerEquipment& equipment) {
   const std::unique_ptr<WorkerHost> host =
       WorkerHost::Open(v1::WORKER_ROLE_DECODE, equipment.backends, DecodeWorker::MaxStep(options),
                        options.max_sequences);
-  DecodeService service(host->attach_token());
+  DecodeService service(host->attach_token(), host->epoch());
   host->Listen(&service, v1::DecodeWorker::service_full_name());
   const auto puller = KvPuller::Create(host->plane(), {.stall = absl::GetFlag(FLAGS_stall)});
 

@@ -71,12 +71,13 @@ class Throttle {
 
 }  // namespace
 
-DecodeService::DecodeService(std::string token) : streams_(std::move(token), Write) {}
+DecodeService::DecodeService(std::string token, WorkerEpoch epoch)
+    : streams_(std::move(token), epoch, Write) {}
 
 grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Decode(
     grpc::CallbackServerContext* context, const v1::DecodeRequest* request) {
   return streams_.Serve(
-      *context, [request] { return JobFromProto(*request); },
+      *context, request->worker_epoch(), [request] { return JobFromProto(*request); },
       [](Writer& writer, DecodeWorker* worker, DecodeWorker::JobId id) {
         writer.SetBacklog([throttle = std::make_shared<Throttle>(worker, id)](size_t events) {
           throttle->Backlog(events);

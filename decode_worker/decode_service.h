@@ -15,8 +15,9 @@ namespace baton {
 class DecodeService final : public v1::DecodeWorker::CallbackService {
  public:
   // `token` is the cluster's shared token. Unless it is empty, RPCs that do not carry it end with
-  // Unauthenticated.
-  explicit DecodeService(std::string token);
+  // Unauthenticated. `epoch` is this worker's epoch: RPCs that are meant for another one end with
+  // Unavailable.
+  DecodeService(std::string token, WorkerEpoch epoch);
 
   // Sets the core that gets the jobs. Any thread. Until this call, RPCs end with Unavailable.
   // `worker` is not owned and must outlive the server.

@@ -42,7 +42,7 @@ int PrefillMain(int argc, char** argv, const WorkerEquipment& equipment) {
   const std::unique_ptr<WorkerHost> host =
       WorkerHost::Open(v1::WORKER_ROLE_PREFILL, equipment.backends, PrefillWorker::MaxStep(options),
                        options.max_batch, options.chunk_tokens);
-  PrefillService service(host->attach_token());
+  PrefillService service(host->attach_token(), host->epoch());
   host->Listen(&service, v1::PrefillWorker::service_full_name());
   const auto publisher = KvPublisher::Create(
       host->plane(), {.owner = host->address(), .lease = absl::GetFlag(FLAGS_lease)});

@@ -39,12 +39,13 @@ void Write(Writer& writer, const PrefillUpdate& update) {
 
 }  // namespace
 
-PrefillService::PrefillService(std::string token) : streams_(std::move(token), Write) {}
+PrefillService::PrefillService(std::string token, WorkerEpoch epoch)
+    : streams_(std::move(token), epoch, Write) {}
 
 grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(
     grpc::CallbackServerContext* context, const v1::PrefillRequest* request) {
   return streams_.Serve(
-      *context, [request] { return JobFromProto(*request); },
+      *context, request->worker_epoch(), [request] { return JobFromProto(*request); },
       [](Writer&, PrefillWorker*, PrefillWorker::JobId) {});
 }
 

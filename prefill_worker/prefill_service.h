@@ -15,8 +15,9 @@ namespace baton {
 class PrefillService final : public v1::PrefillWorker::CallbackService {
  public:
   // `token` is the cluster's shared token. Unless it is empty, RPCs that do not carry it end with
-  // Unauthenticated.
-  explicit PrefillService(std::string token);
+  // Unauthenticated. `epoch` is this worker's epoch: RPCs that are meant for another one end with
+  // Unavailable.
+  PrefillService(std::string token, WorkerEpoch epoch);
 
   // Sets the core that gets the jobs. Any thread. Until this call, RPCs end with Unavailable.
   // `worker` is not owned and must outlive the server.

@@ -5,10 +5,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "baton/v1/worker_identity.grpc.pb.h"
+#include "common/base/host_port.h"
 #include "common/base/log.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
-#include "common/rpc/rpc_server.h"
+#include "common/rpc/limits.h"
 #include "common/rpc/status.h"
 
 namespace baton {
@@ -21,62 +24,79 @@ constexpr absl::Duration kSameWarning = absl::Seconds(60);
 // Example: ipv4:10.0.0.1.
 std::string HostOf(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
 
+// One call of WorkerIdentity at the address that a worker registered. Must stay alive until the
+// call is over.
+struct IdentityCall {
+  IdentityCall(const std::string& address, const std::string& token, absl::Duration limit)
+      : stub(v1::WorkerIdentity::NewStub(Dial(address))) {
+    AddToken(&context, token);
+    context.set_deadline(absl::ToChronoTime(FromSteady(SteadyNow() + limit)));
+  }
+
+  const std::unique_ptr<v1::WorkerIdentity::Stub> stub;
+  grpc::ClientContext context;
+  v1::IdentifyRequest request;
+  v1::IdentifyResponse response;
+};
+
+// Judges the result of the call: OK if the answer comes from the worker that registered, otherwise
+// FailedPrecondition with the reason and what to do.
+absl::Status JudgeIdentity(const v1::Registration& worker, const grpc::Status& called,
+                           const v1::IdentifyResponse& response, absl::Duration limit) {
+  if (called.ok() && response.epoch() == worker.epoch()) return absl::OkStatus();
+  std::string other;
+  switch (called.error_code()) {
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::UNAVAILABLE:
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the router can't reach this worker at ", worker.address(), " (",
+          called.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED
+              ? absl::StrCat("no answer in ", absl::FormatDuration(limit))
+              : "no such host, no route to it, nothing listens there, or a firewall is between",
+          "): start the worker with a --listen or --advertise address that the router's machine "
+          "reaches, and let no firewall keep the router from it"));
+    case grpc::StatusCode::OK:
+      other = absl::StrFormat("another worker, of epoch %016x, answers there", response.epoch());
+      break;
+    case grpc::StatusCode::UNAUTHENTICATED:
+      other = "a program with another attach token answers there";
+      break;
+    default:
+      other = absl::StrCat("a program answers there that is no worker: ", called.error_message());
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("the router does not reach this worker at ", worker.address(), ": ", other,
+                   ". Start the worker with a --listen or --advertise address that on the router's "
+                   "machine, too, "
+                   "means this worker (127.0.0.1 means the router's own machine there)"));
+}
+
 }  // namespace
 
 // One Attach stream. It is in one of four states: a read is pending, the core has its last report,
-// the router is connecting to the worker, or the stream is closed.
+// the router asks at the worker's address which process answers there, or the stream is closed.
 class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
  public:
-  AttachCall(AttachKey key, std::string peer, std::function<void(CoreEvent)> tell,
-             std::function<void()> registered, std::function<void()> done)
-      : key_(key),
-        peer_(std::move(peer)),
-        tell_(std::move(tell)),
-        on_registration_(std::move(registered)),
-        done_(std::move(done)) {}
+  // Functions and values that the stream gets from the service.
+  struct Service {
+    std::function<void(CoreEvent)> tell;
+    std::function<void(const absl::Status& why)> warn_refused;
+    std::function<void()> done;
+    std::string token;
+    absl::Duration connect_limit;
+  };
+  AttachCall(AttachKey key, Service service) : key_(key), service_(std::move(service)) {}
 
   void Start(std::shared_ptr<AttachCall> self) {
     self_ = std::move(self);
     StartRead(&report_);
   }
 
-  const std::string& peer() const { return peer_; }
-
   void Taken() {
     MutexLock lock(&mutex_);
     if (end_) return;
     reading_ = true;  // From now on the pending read notices the end of the stream.
     StartRead(&report_);
-  }
-
-  // Passes the worker to the core once the router has connected to the address that the worker
-  // registered. Loop thread. Returns
-  // - OK once connected, or if the stream is over;
-  // - Unavailable while the router is still connecting;
-  // - FailedPrecondition with the reason if the router could not connect.
-  absl::Status AnnounceOnceConnected(absl::Time now, absl::Duration limit) {
-    MutexLock lock(&mutex_);
-    if (end_ || worker_channel_ == nullptr) return absl::OkStatus();
-    const grpc_connectivity_state state = worker_channel_->GetState(/*try_to_connect=*/true);
-    const bool late = now - connecting_since_ > limit;
-    const std::string& address = report_.registration().address();
-    if (state == GRPC_CHANNEL_READY) {
-      worker_channel_ = nullptr;
-      // Called with the lock held, so that the core gets the registration before the end of the
-      // stream.
-      tell_(WorkerAttached{key_, std::move(*report_.mutable_registration())});
-      return absl::OkStatus();
-    }
-    if (state != GRPC_CHANNEL_TRANSIENT_FAILURE && !late) {
-      return absl::UnavailableError("the router is connecting to the worker");
-    }
-    worker_channel_ = nullptr;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the router can't reach this worker at ", address, " (",
-        late ? absl::StrCat("no answer in ", absl::FormatDuration(limit))
-             : "no such host, no route to it, nothing listens there, or a firewall is between",
-        "): start the worker with a --listen or --advertise address that the router's machine "
-        "reaches, and let no firewall keep the router from it"));
   }
 
   void Send(const v1::Peers& peers) {
@@ -93,10 +113,16 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     MutexLock lock(&mutex_);
     if (end_) return;
     end_ = ToGrpcStatus(status);
-    if (!writing_) Finish(*end_);
+    if (identity_ != nullptr) identity_->context.TryCancel();
+    FinishIfIdle();
   }
 
  private:
+  // Finishes the closed stream once nothing is pending that uses this object.
+  void FinishIfIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (end_ && !writing_ && identity_ == nullptr) Finish(*end_);
+  }
+
   void Write(const v1::Peers& peers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     *command_.mutable_peers() = peers;
     writing_ = true;
@@ -114,9 +140,9 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
           reading_ = false;
         }
         if (!std::exchange(registered_, true)) {
-          Connect();
+          AskIdentity();
         } else {
-          tell_(WorkerReported{key_, std::move(*report_.mutable_load())});
+          service_.tell(WorkerReported{key_, std::move(*report_.mutable_load())});
         }
         return;
       }
@@ -124,15 +150,38 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     Close(status);
   }
 
-  // Connects to the worker before the core is told of it. If the router could not connect, the
-  // worker would look alive, because it reports its load, but fail every request.
-  void Connect() {
-    {
-      MutexLock lock(&mutex_);
-      worker_channel_ = Dial(report_.registration().address());
-      connecting_since_ = SteadyNow();
+  // Asks at the worker's address who answers there, before the core is told of the worker. A worker
+  // that the router can't reach would look alive, because it reports its load, but fail every
+  // request.
+  void AskIdentity() {
+    MutexLock lock(&mutex_);
+    if (end_) return;
+    identity_ = std::make_unique<IdentityCall>(report_.registration().address(), service_.token,
+                                               service_.connect_limit);
+    identity_->stub->async()->Identify(
+        &identity_->context, &identity_->request, &identity_->response,
+        [self = self_](const grpc::Status& status) { self->OnIdentity(status); });
+  }
+
+  void OnIdentity(const grpc::Status& called) {
+    MutexLock lock(&mutex_);
+    const std::unique_ptr<IdentityCall> identity = std::move(identity_);
+    if (end_) return FinishIfIdle();
+    v1::Registration& worker = *report_.mutable_registration();
+    const bool old = worker.protocol_version() != static_cast<uint32_t>(kProtocolVersion) &&
+                     called.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+    const absl::Status status =
+        old ? absl::OkStatus()
+            : JudgeIdentity(worker, called, identity->response, service_.connect_limit);
+    if (status.ok()) {
+      // Called with the lock held, so that the core gets the registration before the end of the
+      // stream.
+      service_.tell(WorkerAttached{key_, std::move(worker)});
+      return;
     }
-    on_registration_();
+    service_.warn_refused(status);
+    end_ = ToGrpcStatus(status);
+    FinishIfIdle();
   }
 
   absl::Status Check() {
@@ -158,11 +207,8 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     MutexLock lock(&mutex_);
     writing_ = false;
     if (!ok) gone_ = true;
-    if (end_) {
-      Finish(*end_);
-    } else if (next_ && !gone_) {
-      Write(*std::exchange(next_, std::nullopt));
-    }
+    FinishIfIdle();
+    if (!end_ && next_ && !gone_) Write(*std::exchange(next_, std::nullopt));
   }
 
   void OnCancel() override {
@@ -175,16 +221,14 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
 
   void OnDone() override {
     const std::shared_ptr<AttachCall> self = std::move(self_);
-    tell_(WorkerDetached{key_});
-    done_();
+    service_.tell(WorkerDetached{key_});
+    service_.done();
   }
 
   const AttachKey key_;
-  const std::string peer_;  // Address that the stream comes from.
-  const std::function<void(CoreEvent)> tell_;
-  const std::function<void()> on_registration_, done_;
+  const Service service_;
   std::shared_ptr<AttachCall> self_;
-  v1::WorkerReport report_;  // Owned by the pending read.
+  v1::WorkerReport report_;  // Owned by the pending read, or else by the pending identity call.
   bool registered_ = false;  // Used only while a read is handled.
   Mutex mutex_;
   v1::RouterCommand command_ ABSL_GUARDED_BY(mutex_);  // Owned by the pending write.
@@ -193,10 +237,8 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<v1::Peers> next_ ABSL_GUARDED_BY(mutex_);
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
-  // Not null only while the router is connecting to the worker. During that time the registration
-  // stays in report_.
-  std::shared_ptr<grpc::Channel> worker_channel_ ABSL_GUARDED_BY(mutex_);
-  absl::Time connecting_since_ ABSL_GUARDED_BY(mutex_);
+  // Not null only while the call is pending.
+  std::unique_ptr<IdentityCall> identity_ ABSL_GUARDED_BY(mutex_);
 };
 
 namespace {
@@ -211,12 +253,8 @@ class Refused final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Route
 }  // namespace
 
 MembershipService::MembershipService(std::string token, absl::Duration connect_limit,
-                                     std::function<void(CoreEvent)> tell,
-                                     std::function<void()> wake)
-    : token_(std::move(token)),
-      connect_limit_(connect_limit),
-      tell_(std::move(tell)),
-      wake_(std::move(wake)) {}
+                                     std::function<void(CoreEvent)> tell)
+    : token_(std::move(token)), connect_limit_(connect_limit), tell_(std::move(tell)) {}
 MembershipService::~MembershipService() = default;
 
 std::shared_ptr<AttachCall> MembershipService::Find(AttachKey attach) {
@@ -235,24 +273,22 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
         "the worker has an attach token and this router has none: give both the same");
   }
   if (!status.ok()) {
-    WarnRefused(context->peer(), status, SteadyNow());
+    WarnRefused(context->peer(), status);
     return new Refused(status);
   }
   const AttachKey key = next_key_++;
-  auto call = std::make_shared<AttachCall>(
-      key, context->peer(), tell_,
-      [this, key] {
-        {
-          MutexLock lock(&mutex_);
-          connecting_.push_back(key);
-          any_connecting_ = true;
-        }
-        wake_();
-      },
-      [this, key] {
-        MutexLock lock(&mutex_);
-        calls_.erase(key);
-      });
+  AttachCall::Service service = {
+      .tell = tell_,
+      .warn_refused = [this,
+                       peer = context->peer()](const absl::Status& why) { WarnRefused(peer, why); },
+      .done =
+          [this, key] {
+            MutexLock lock(&mutex_);
+            calls_.erase(key);
+          },
+      .token = token_,
+      .connect_limit = connect_limit_};
+  auto call = std::make_shared<AttachCall>(key, std::move(service));
   {
     MutexLock lock(&mutex_);
     if (!closed_.ok()) return new Refused(closed_);
@@ -262,34 +298,9 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
   return call.get();
 }
 
-bool MembershipService::CheckConnections(absl::Time now) {
-  if (!any_connecting_) return false;
-  std::vector<AttachKey> connecting, still_connecting;
+void MembershipService::WarnRefused(const std::string& peer, const absl::Status& why) {
   {
-    MutexLock lock(&mutex_);
-    connecting.swap(connecting_);
-    any_connecting_ = false;
-  }
-  for (const AttachKey key : connecting) {
-    const auto call = Find(key);
-    if (call == nullptr) continue;
-    const absl::Status status = call->AnnounceOnceConnected(now, connect_limit_);
-    if (absl::IsUnavailable(status)) {
-      still_connecting.push_back(key);
-    } else if (!status.ok()) {
-      WarnRefused(call->peer(), status, now);
-      call->Close(status);
-    }
-  }
-  MutexLock lock(&mutex_);
-  connecting_.insert(connecting_.end(), still_connecting.begin(), still_connecting.end());
-  any_connecting_ = !connecting_.empty();
-  return any_connecting_;
-}
-
-void MembershipService::WarnRefused(const std::string& peer, const absl::Status& why,
-                                    absl::Time now) {
-  {
+    const absl::Time now = SteadyNow();
     MutexLock lock(&mutex_);
     std::erase_if(warned_, [now](const auto& one) { return now >= one.second; });
     if (!warned_.emplace(absl::StrCat(HostOf(peer), " ", why.message()), now + kSameWarning).second)

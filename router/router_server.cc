@@ -30,8 +30,6 @@ constexpr absl::Duration kIdle = absl::Milliseconds(50);
 // If the loop runs later than planned by more than this, the process was stopped: nothing in the
 // loop takes so long.
 constexpr absl::Duration kOverslept = absl::Seconds(1);
-// Pause between two checks of the connections to workers that have registered.
-constexpr absl::Duration kConnectPause = absl::Milliseconds(5);
 constexpr char kInference[] = "baton.v1.Inference";
 constexpr char kMembership[] = "baton.v1.Membership";
 
@@ -77,9 +75,8 @@ struct RouterServer::Parts {
             [this](const v1::GenerateRequest& request, const absl::Status& status) {
               Refuse(request, status);
             }),
-        membership(
-            options.token, options.connect_limit,
-            [this](CoreEvent event) { Tell(std::move(event)); }, [this] { wakeup->Wake(); }),
+        membership(options.token, options.connect_limit,
+                   [this](CoreEvent event) { Tell(std::move(event)); }),
         legs(options.token, [this](CoreEvent event) { Tell(std::move(event)); }),
         core(CoreOptions(options, &metrics)) {}
 
@@ -169,7 +166,6 @@ bool RouterServer::Parts::RunOnce(absl::Time now) {
   core.RunOnce(now);
   for (CoreAction& action : core.TakeActions()) CarryOut(std::move(action));
   next_wake = core.NextWake();
-  if (membership.CheckConnections(now)) next_wake = std::min(next_wake, now + kConnectPause);
   queued = core.queued();
   MutexLock lock(&mutex);
   counters = core.counters();

@@ -22,8 +22,8 @@ class RouterServer {
     std::string token;  // Shared token of Attach and of the legs; empty: none.
     ServedModel model;  // Its tokeniser outlives the server.
     RequestLimits limits;
-    // If the router can't connect within this time to the address that a worker registered, it
-    // refuses the worker.
+    // If a worker does not answer within this time at the address that it registered, the router
+    // refuses it.
     absl::Duration connect_limit = absl::Milliseconds(kConnectLimitMs);
     // Max Tokenize and Detokenize calls at one time. Further calls end with ResourceExhausted.
     int max_text_calls = 64;

@@ -15,6 +15,7 @@
 #include "baton/v1/membership.grpc.pb.h"
 #include "common/base/log.h"
 #include "common/rpc/dial.h"
+#include "common/rpc/limits.h"
 #include "gmock/gmock.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
@@ -623,6 +624,97 @@ TEST_F(RouterServerTest, AWorkerThatTheRouterCannotCallIsRefusedAndToldWhatToDo)
     ++refusals;
   EXPECT_EQ(refusals, 2) << log;  // Another attempt of the same worker is not logged again.
   for (const int one : sockets) close(one);
+}
+
+// The address that a worker registers must lead to this very worker, not to another one, to a
+// worker with another token, or to another kind of server. One router may see another machine's
+// worker at the same loopback address.
+TEST_F(RouterServerTest, AWorkerAtWhoseAddressAnotherProcessAnswersIsRefused) {
+  RouterServer::Options options;
+  options.token = "secret";
+  StartRouter(options);
+  WorkerIdentityService right("secret", 7), other("secret", 8), no_secret("another", 7);
+  const auto serve = [](std::vector<grpc::Service*> services) {
+    return RpcServer::Start({.listen = "127.0.0.1:0", .services = std::move(services)}).value();
+  };
+  const auto right_server = serve({&right}), other_server = serve({&other}),
+             no_secret_server = serve({&no_secret}), no_worker = serve({});
+  const auto membership = v1::Membership::NewStub(channel_);
+  // Returns how the router ended the stream. Ends it itself once the router has taken the worker.
+  const auto attach = [&](const RpcServer& server, int protocol_version) {
+    v1::WorkerReport report;
+    v1::Registration& worker = *report.mutable_registration();
+    worker.set_role(v1::WORKER_ROLE_DECODE);
+    worker.set_address(server.address());
+    worker.set_epoch(7);
+    worker.set_protocol_version(static_cast<uint32_t>(protocol_version));
+    worker.set_block_tokens(16);
+    worker.set_total_blocks(100);
+    worker.set_context_tokens(100);
+    worker.set_max_batch(1);
+    grpc::ClientContext context;
+    AddToken(&context, "secret");
+    const auto stream = membership->Attach(&context);
+    stream->Write(report);
+    v1::RouterCommand command;
+    while (stream->Read(&command)) context.TryCancel();
+    return stream->Finish();
+  };
+  EXPECT_EQ(attach(*right_server, kProtocolVersion).error_code(), grpc::StatusCode::CANCELLED);
+  grpc::Status status = attach(*other_server, kProtocolVersion);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(),
+              HasSubstr(absl::StrCat("does not reach this worker at ", other_server->address(),
+                                     ": another worker, of epoch 0000000000000008, answers")));
+  EXPECT_THAT(status.error_message(), HasSubstr("--advertise"));
+  status = attach(*no_secret_server, kProtocolVersion);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("with another attach token"));
+  status = attach(*no_worker, kProtocolVersion);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("a program answers there that is no worker"));
+  // Workers of older versions do not have this service. The core tells them about the version.
+  status = attach(*no_worker, kProtocolVersion - 1);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr(absl::StrCat("protocol ", kProtocolVersion - 1)));
+}
+
+// A worker goes away while the router asks at its address, where nobody ever answers. The stream
+// ends without waiting for the time limit of that call, and so does the router's shutdown.
+TEST_F(RouterServerTest, AWorkerMayLeaveWhileTheRouterAsksWhoAnswers) {
+  RouterServer::Options options;
+  options.connect_limit = absl::Hours(1);
+  StartRouter(options);
+  const int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(silent, reinterpret_cast<const sockaddr*>(&address), size), 0);
+  ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ASSERT_EQ(listen(silent, 8), 0);
+  const auto membership = v1::Membership::NewStub(channel_);
+  for (const bool worker_leaves : {true, false}) {
+    v1::WorkerReport report;
+    report.mutable_registration()->set_address(absl::StrCat("127.0.0.1:", ntohs(address.sin_port)));
+    grpc::ClientContext context;
+    const auto stream = membership->Attach(&context);
+    stream->Write(report);
+    // The connection proves that the router is asking.
+    const int asking = accept4(silent, nullptr, nullptr, SOCK_CLOEXEC);
+    ASSERT_GE(asking, 0);
+    if (worker_leaves) {
+      context.TryCancel();
+    } else {
+      router_->Shutdown(absl::ZeroDuration());
+    }
+    v1::RouterCommand command;
+    EXPECT_FALSE(stream->Read(&command));
+    EXPECT_EQ(stream->Finish().error_code(),
+              worker_leaves ? grpc::StatusCode::CANCELLED : grpc::StatusCode::UNAVAILABLE);
+    close(asking);
+  }
+  close(silent);
 }
 
 TEST_F(RouterServerTest, AnAddressInUseIsRefused) {

@@ -15,6 +15,7 @@
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/status.h"
+#include "common/rpc/worker_identity.h"
 #include "gmock/gmock.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
@@ -41,6 +42,32 @@ TEST(HostPortTest, KnowsWhatIsEveryAddress) {
     EXPECT_TRUE(IsAnyAddress(any)) << any;
   for (const char* one : {"127.0.0.1:0", "[::1]:1", "fd00::5", "node-0:50052", "10.0.0.0", ""})
     EXPECT_FALSE(IsAnyAddress(one)) << one;
+}
+
+TEST(WorkerIdentityTest, TellsItsEpochToThoseWhoKnowTheToken) {
+  WorkerIdentityService service("secret", 0xfedcba9876543210);
+  const auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {&service}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto stub = v1::WorkerIdentity::NewStub(Dial((*server)->address()));
+  for (const std::string token : {"secret", "another", ""}) {
+    grpc::ClientContext context;
+    AddToken(&context, token);
+    v1::IdentifyResponse response;
+    const grpc::Status status = stub->Identify(&context, {}, &response);
+    if (token == "secret") {
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      EXPECT_EQ(response.epoch(), 0xfedcba9876543210);
+    } else {
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << token;
+    }
+  }
+}
+
+TEST(WorkerIdentityTest, ARequestForAnotherEpochIsRefusedAsUnavailable) {
+  EXPECT_TRUE(CheckWorkerEpoch(5, 5).ok());
+  const absl::Status status = CheckWorkerEpoch(0, 0xab);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("worker of epoch 00000000000000ab answers"));
 }
 
 TEST(RpcServerTest, ABadListenAddressIsNamed) {

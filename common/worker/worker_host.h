@@ -20,6 +20,7 @@
 #include "common/metrics/metrics_server.h"
 #include "common/rpc/attach_client.h"
 #include "common/rpc/rpc_server.h"
+#include "common/rpc/worker_identity.h"
 #include "common/worker/backend_factory.h"
 #include "common/worker/model_host.h"
 #include "common/worker/worker_core.h"
@@ -52,10 +53,12 @@ class WorkerHost {
   const ModelHost& model() const { return model_; }
   KvPlane* plane() { return plane_.get(); }
 
-  // Starts listening; `service` answers the RPCs. From then on address() is the address that
-  // routers are told (--advertise).
+  // Starts listening; `service` answers the RPCs, and a WorkerIdentityService beside it tells
+  // routers the epoch. From then on address() is the address that routers are told (--advertise).
   void Listen(grpc::Service* service, absl::string_view service_name);
   const std::string& address() const { return address_; }
+  // Returns the random number that names this process.
+  WorkerEpoch epoch() const { return epoch_; }
   // Returns the cluster's shared token, or "" if there is none.
   static std::string attach_token();
 
@@ -106,6 +109,7 @@ class WorkerHost {
   ModelHost model_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<KvPlane> plane_;
+  std::unique_ptr<WorkerIdentityService> identity_;
   std::unique_ptr<RpcServer> server_;
   MetricRegistry metrics_;
   std::unique_ptr<MetricsServer> metrics_server_;

@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/stream_writer.h"
+#include "common/rpc/worker_identity.h"
 
 namespace baton {
 
@@ -26,23 +27,26 @@ class JobStreams {
  public:
   using Writer = StreamWriter<Event>;
 
-  // `token` is the cluster's shared token. `write` sends one update, or ends the stream.
-  JobStreams(std::string token, void (*write)(Writer&, const Update&))
-      : token_(std::move(token)), write_(write) {}
+  // `token` is the cluster's shared token, and `epoch` the epoch of this worker: a request that is
+  // meant for another epoch is refused. `write` sends one update, or ends the stream.
+  JobStreams(std::string token, WorkerEpoch epoch, void (*write)(Writer&, const Update&))
+      : token_(std::move(token)), epoch_(epoch), write_(write) {}
 
   // Sets the worker that answers. Until then RPCs fail with Unavailable. `worker` must outlive the
   // server.
   void SetWorker(Worker* worker) { worker_ = worker; }
 
-  // Answers one RPC. `read_job` makes the job from the request. If the core takes the job, `begun`
-  // is called before gRPC gets the stream.
+  // Answers one RPC that is meant for the worker of epoch `meant`. `read_job` makes the job from
+  // the request. If the core takes the job, `begun` is called before gRPC gets the stream.
   grpc::ServerWriteReactor<Event>* Serve(
-      const grpc::CallbackServerContext& context, absl::FunctionRef<absl::StatusOr<Job>()> read_job,
+      const grpc::CallbackServerContext& context, WorkerEpoch meant,
+      absl::FunctionRef<absl::StatusOr<Job>()> read_job,
       absl::FunctionRef<void(Writer&, Worker*, typename Worker::JobId)> begun) {
     const std::shared_ptr<Writer> writer = Writer::Create();
     Worker* const worker = worker_;
     const auto submit = [&]() -> absl::StatusOr<typename Worker::JobId> {
       RETURN_IF_ERROR(CheckToken(context, token_));
+      RETURN_IF_ERROR(CheckWorkerEpoch(meant, epoch_));
       if (worker == nullptr) return absl::UnavailableError("the worker is starting");
       ASSIGN_OR_RETURN(Job job, read_job());
       return worker->Submit(std::move(job), [writer, write = write_](const Update& update) {
@@ -60,6 +64,7 @@ class JobStreams {
 
  private:
   const std::string token_;
+  const WorkerEpoch epoch_;
   void (*const write_)(Writer&, const Update&);
   std::atomic<Worker*> worker_ = nullptr;
 };

@@ -76,6 +76,7 @@ Attempt::Attempt(const AttemptTools& tools, Request* request, Worker& worker, bo
       .leg = prefill_leg_->key, .worker = worker.name, .deadline = request_.checked.deadline};
   Describe(request_, base_, /*computes_prompt=*/true, &start.request);
   start.request.set_attempt(request_.prefill_attempts++);
+  start.request.set_worker_epoch(worker.name.epoch);
   core_.actions.push_back(std::move(start));
 }
 
@@ -86,6 +87,7 @@ StartDecode Attempt::OpenDecode(Worker& worker, uint64_t prompt_tokens) {
       .leg = decode_leg_->key, .worker = worker.name, .deadline = request_.checked.deadline};
   Describe(request_, base_, /*computes_prompt=*/colocated_, &start.request);
   start.request.set_attempt(request_.decode_attempts++);
+  start.request.set_worker_epoch(worker.name.epoch);
   return start;
 }
 

@@ -18,6 +18,7 @@
 #include "common/rpc/limits.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/stream_writer.h"
+#include "common/rpc/worker_identity.h"
 
 // Test equipment for the router over gRPC: a prefill and a decode worker in this process, without
 // KV.
@@ -56,10 +57,10 @@ class FakeWorkers {
 
   explicit FakeWorkers(Options options)
       : options_(std::move(options)), prefill_(this), decode_(this) {
-    prefill_server_ = Serve(&prefill_);
-    decode_server_ = Serve(&decode_);
-    Attach(v1::WORKER_ROLE_PREFILL, prefill_server_->address());
-    Attach(v1::WORKER_ROLE_DECODE, decode_server_->address());
+    prefill_server_ = Serve(&prefill_, &prefill_identity_);
+    decode_server_ = Serve(&decode_, &decode_identity_);
+    Attach(v1::WORKER_ROLE_PREFILL, prefill_epoch_, prefill_server_->address());
+    Attach(v1::WORKER_ROLE_DECODE, decode_epoch_, decode_server_->address());
   }
   ~FakeWorkers() {
     attached_.clear();
@@ -105,19 +106,18 @@ class FakeWorkers {
     FakeWorkers* const all_;
   };
 
-  static std::unique_ptr<RpcServer> Serve(grpc::Service* service) {
-    auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {service}});
+  static std::unique_ptr<RpcServer> Serve(grpc::Service* service, grpc::Service* identity) {
+    auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {service, identity}});
     BATON_CHECK(server.ok()) << server.status();
     return *std::move(server);
   }
 
-  void Attach(v1::WorkerRole role, const std::string& address) {
+  void Attach(v1::WorkerRole role, WorkerEpoch epoch, const std::string& address) {
     const bool prefill = role == v1::WORKER_ROLE_PREFILL;
     v1::Registration registration;
     registration.set_role(role);
     registration.set_address(address);
-    registration.set_epoch(RandomU64() | 1);
-    if (prefill) epoch_ = registration.epoch();
+    registration.set_epoch(epoch);
     registration.set_protocol_version(kProtocolVersion);
     registration.set_model(options_.model);
     registration.set_model_fingerprint("fingerprint");
@@ -130,12 +130,12 @@ class FakeWorkers {
         .routers = {options_.router}, .registration = registration, .token = options_.token};
     attached_.push_back(std::make_unique<AttachClient>(
         attach,
-        [prefill, epoch = epoch_] {
+        [prefill, prefill_epoch = prefill_epoch_] {
           v1::LoadReport load;
           load.set_free_blocks(4096);
           load.set_total_blocks(4096);
           if (!prefill) {
-            load.add_links()->set_epoch(epoch);
+            load.add_links()->set_epoch(prefill_epoch);
             load.mutable_links(0)->set_link("inproc");
           }
           return load;
@@ -230,7 +230,9 @@ class FakeWorkers {
   const Options options_;
   PrefillDoor prefill_;
   DecodeDoor decode_;
-  WorkerEpoch epoch_ = 0;
+  const WorkerEpoch prefill_epoch_ = RandomU64() | 1, decode_epoch_ = RandomU64() | 1;
+  WorkerIdentityService prefill_identity_{options_.token, prefill_epoch_};
+  WorkerIdentityService decode_identity_{options_.token, decode_epoch_};
   Mutex mutex_;
   CondVar changed_;
   int open_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -17,6 +17,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "baton/v1/decode_worker.grpc.pb.h"
+#include "baton/v1/prefill_worker.grpc.pb.h"
+#include "baton/v1/worker_identity.grpc.pb.h"
 #include "common/base/scratch_folder.h"
 #include "common/rpc/dial.h"
 #include "gmock/gmock.h"
@@ -498,6 +501,44 @@ TEST(ProgramTest, EveryServerListsItsServicesAndTellsItsHealth) {
   EXPECT_TRUE((*cluster)->prefill(0).Wait(kSoon).ok());
   ASSERT_TRUE((*cluster)->RestartPrefill(0).ok());
   AwaitHealth(router, "baton.v1.Inference", Health::SERVING);
+}
+
+// A request reaches only the process that it is meant for. After a restart another process may
+// listen at the address, or another machine's worker may have the same one.
+TEST(ProgramTest, WorkersRefuseRequestsThatAreMeantForAnotherProcess) {
+  auto started = Cluster::Start({});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  const auto ask = [](const std::string& address, bool prefill, bool right) -> grpc::Status {
+    const auto channel = Dial(address);
+    v1::IdentifyResponse identity;
+    {
+      grpc::ClientContext context;
+      const grpc::Status status =
+          v1::WorkerIdentity::NewStub(channel)->Identify(&context, {}, &identity);
+      if (!status.ok()) return status;
+    }
+    // Without tokens the request itself is refused, but only if it is meant for this worker.
+    const uint64_t epoch = identity.epoch() + (right ? 0 : 1);
+    grpc::ClientContext context;
+    if (prefill) {
+      v1::PrefillRequest request;
+      request.set_worker_epoch(epoch);
+      const auto stream = v1::PrefillWorker::NewStub(channel)->Prefill(&context, request);
+      return stream->Finish();
+    }
+    v1::DecodeRequest request;
+    request.set_worker_epoch(epoch);
+    return v1::DecodeWorker::NewStub(channel)->Decode(&context, request)->Finish();
+  };
+  for (const bool prefill : {true, false}) {
+    const std::string& address = prefill ? cluster.prefill_address(0) : cluster.decode_address(0);
+    EXPECT_EQ(ask(address, prefill, /*right=*/true).error_code(),
+              grpc::StatusCode::INVALID_ARGUMENT);
+    const grpc::Status status = ask(address, prefill, /*right=*/false);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_THAT(status.error_message(), HasSubstr("is meant for the worker of epoch"));
+  }
 }
 
 // A rollout replaces an old worker as soon as a new worker is ready. So a worker that can't be
