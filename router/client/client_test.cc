@@ -246,6 +246,33 @@ v1::GenerateEvent PromptEvent(uint32_t first, uint32_t count) {
   return event;
 }
 
+// A terminal shows nothing of an answer without text, so a line says what became of it.
+TEST(ReceivedAnswerTest, AnAnswerWithoutTextIsTold) {
+  for (const bool has_text : {true, false}) {
+    ReceivedAnswer answer(absl::UnixEpoch(), 1);
+    for (v1::GenerateEvent& event : FakeRouter::Events({})) {
+      if (event.has_delta() && !has_text) event.mutable_delta()->clear_text();
+      ASSERT_TRUE(answer.Add(event, absl::UnixEpoch()).ok());
+    }
+    EXPECT_EQ(answer.EmptyAnswerLines("> "),
+              has_text ? "" : "> the answer has no text: 2 tokens, finished by length\n");
+  }
+  ReceivedAnswer two(absl::UnixEpoch(), 2);
+  for (const v1::GenerateEvent& event : FakeRouter::Events({})) {
+    ASSERT_TRUE(two.Add(event, absl::UnixEpoch()).ok());
+  }
+  v1::GenerateEvent event;
+  event.mutable_delta()->set_index(1);
+  event.mutable_delta()->add_tokens()->set_position(3);
+  ASSERT_TRUE(two.Add(event, absl::UnixEpoch()).ok());
+  event.mutable_finished()->set_index(1);
+  event.mutable_finished()->set_reason(v1::FINISH_REASON_STOP);
+  ASSERT_TRUE(two.Add(event, absl::UnixEpoch()).ok());
+  event.mutable_summary()->set_index(1);
+  ASSERT_TRUE(two.Add(event, absl::UnixEpoch()).ok());
+  EXPECT_EQ(two.EmptyAnswerLines(""), "answer 1 has no text: 1 token, finished by stop\n");
+}
+
 TEST(ReceivedAnswerTest, LogprobsOfThePromptStandInTheJson) {
   ReceivedAnswer answer(absl::UnixEpoch());
   auto events = FakeRouter::Events({});

@@ -113,6 +113,19 @@ std::string ReceivedAnswer::TakePrintable() {
   return text;
 }
 
+std::string ReceivedAnswer::EmptyAnswerLines(absl::string_view indent) const {
+  std::string lines;
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    const One& one = answers_[i];
+    if (!one.text.empty()) continue;
+    const size_t tokens = one.tokens.size();
+    absl::StrAppend(&lines, indent, answers_.size() > 1 ? absl::StrCat("answer ", i) : "the answer",
+                    " has no text: ", tokens, tokens == 1 ? " token" : " tokens", ", finished by ",
+                    FinishReasonName(one.finished.reason()), "\n");
+  }
+  return lines;
+}
+
 namespace {
 
 // Returns [{token_id, logprob, top}, ...]. `logprob` is null for a token without one.

@@ -117,6 +117,13 @@ std::set<ModelIdentity> Clients::bound() const {
 void Clients::Accept(Request& request) {
   core_->metrics->prompt_tokens.Add(request.checked.prompt.size());
   if (request.checked.sampling.answer_index > 0) return;
+  if (LogEnabled(Severity::kDebug)) {
+    Log(Severity::kDebug, "request_accepted",
+        {{kRequestId, request.checked.request_id},
+         {"prompt_tokens", request.checked.prompt.size()},
+         {"max_tokens", request.checked.sampling.max_tokens},
+         {"answers", request.checked.answers}});
+  }
   v1::GenerateEvent event;
   event.mutable_accepted()->set_request_id(request.checked.request_id);
   event.mutable_accepted()->set_model(core_->options.model_name);

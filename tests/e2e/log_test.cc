@@ -47,8 +47,9 @@ constexpr char kEvilId[] =
     "r1\n2026-01-01T00:00:00Z E baton-router stopped\r\n{\"level\":\"error\"}\x1b[2J";
 
 // Events that belong to one request. Other events belong to no request.
-const std::set<std::string> kEventsOfARequest = {"request_finished", "back_to_prefill", "outgrown",
-                                                 "prompt_ended", "sequence_ended"};
+const std::set<std::string> kEventsOfARequest = {"request_accepted", "request_finished",
+                                                 "back_to_prefill",  "outgrown",
+                                                 "prompt_ended",     "sequence_ended"};
 
 v1::GenerateRequest RequestNamed(const std::string& id) {
   v1::GenerateRequest request = TokenRequest({5, 6, 7}, 4);
@@ -121,7 +122,7 @@ TEST(LogTest, JsonIsOneObjectALine) {
   const auto start = [&](const std::string& name, std::vector<std::string> flags) {
     flags.insert(flags.begin(),
                  {absl::StrCat(BATON_BINARY_DIR, "/baton-", name), "--listen=127.0.0.1:0",
-                  absl::StrCat("--model=", kDemoModel), "--log-format=json"});
+                  absl::StrCat("--model=", kDemoModel), "--log-format=json", "--log-level=debug"});
     auto process = Process::Start(flags, folder.File(name + ".log"));
     EXPECT_TRUE(process.ok()) << process.status();
     return *std::move(process);
@@ -131,7 +132,7 @@ TEST(LogTest, JsonIsOneObjectALine) {
   const std::string address = WaitForEvent(*router, "listening").value("address", "");
   ASSERT_THAT(address, StartsWith("127.0.0.1:"));
   const std::vector<std::string> worker = {absl::StrCat("--routers=", address), "--threads=1",
-                                           "--log-level=debug", metrics};
+                                           metrics};
   const auto prefill = start("prefill", worker), decode = start("decode", worker);
   const auto stub = v1::Inference::NewStub(Dial(address));
   // This request waits until the workers are paired.
@@ -169,8 +170,8 @@ TEST(LogTest, JsonIsOneObjectALine) {
       EXPECT_EQ(object["link"], answer.summary.link());
     }
   }
-  EXPECT_THAT(told, UnorderedElementsAre(Pair("request_finished", 1), Pair("prompt_ended", 1),
-                                         Pair("sequence_ended", 1)));
+  EXPECT_THAT(told, UnorderedElementsAre(Pair("request_accepted", 1), Pair("request_finished", 1),
+                                         Pair("prompt_ended", 1), Pair("sequence_ended", 1)));
 }
 
 TEST(LogTest, AMemoryPlanIsATableOrAnEvent) {
