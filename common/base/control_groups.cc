@@ -33,7 +33,7 @@ std::vector<ControlGroup> ControlGroupsOf(const std::string& root, absl::string_
     const std::string path = parts[2] == "/" ? "" : parts[2];
     if (parts[0] == "0") {
       AddUpwards(2, mount, path, &groups);
-      // systemd mounts version 2 at this folder where version 1 is mounted too.
+      // On a system with both versions of control groups, systemd mounts version 2 at this folder.
       AddUpwards(2, absl::StrCat(mount, "/unified"), path, &groups);
       continue;
     }

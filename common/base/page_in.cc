@@ -80,7 +80,7 @@ absl::Status PageInForReading(const std::byte* data, size_t bytes, const PageInS
     }
     if (ahead < pages.end && ahead < at + kReadAhead / 2) {
       const size_t more = std::min<size_t>(kReadAhead, pages.end - ahead);
-      // only advice, so errors are ignored
+      // The kernel takes this call only as advice, so its errors are ignored.
       madvise(reinterpret_cast<void*>(ahead), more, MADV_WILLNEED);
       ahead += more;
     }

@@ -8,8 +8,9 @@
 
 namespace baton {
 
-// Called before each piece with the number of bytes that are done. An error that it returns stops
-// the work and is returned to the caller.
+// Callback of the functions below, which work through memory in pieces. Called before each piece,
+// and at the end, with the number of bytes that are done. If it returns an error, the work stops
+// and the function returns this error.
 using PageInStep = std::function<absl::Status(uint64_t done_bytes)>;
 
 // Allocates every page of fresh writable memory now, so that a lack of memory is found here and not

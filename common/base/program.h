@@ -34,7 +34,8 @@ struct ProgramHelp {
       : usage(usage_text), groups(std::move(flag_groups)), commands(std::move(command_helps)) {}
 
   const char* usage;
-  // if the program has commands, only the flags that all commands share
+  // Groups of flags in the order of --help. If the program has commands, these are only the flags
+  // that all commands share.
   std::vector<FlagGroup> groups;
   std::vector<CommandHelp> commands;  // empty if the program has no commands
 };
