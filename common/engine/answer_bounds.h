@@ -27,9 +27,9 @@ struct AnswerBounds {
   double epsilon;
 };
 
-// Returns the bounds for the model in the folder named `model`. The demo model is trained, so its
-// logits are larger than those of the other models, which have random weights. With random weights,
-// tokens are likely only at low temperatures.
+// Returns the bounds for the model in the folder named `model`. The demo model is trained. The
+// other models have random weights, so their logits are smaller and their distributions nearly
+// flat. Only at a low temperature does such a model have likely tokens.
 inline AnswerBounds AnswerBoundsOf(absl::string_view model) {
   if (model == "demo") return {0.3, 1.5f, 0.02};
   constexpr std::pair<absl::string_view, double> kOthers[] = {{"llama3_sharded_bf16", 0.08},

@@ -96,8 +96,9 @@ class LayersWorld {
   const std::unique_ptr<Engine> engine_;
 };
 
-// Without a wait for the layer's event, the copies come too early for most seeds. This also shows
-// that the step itself does not wait for the copies.
+// Copies of a layer's KV are right if they wait for the layer's event. Without this wait they come
+// too early for most seeds of the emulated device. This also shows that the step itself does not
+// wait for the copies.
 TEST(CudaLayersTest, ALayersEventIsBehindItsKvAndNothingWaitsForIt) {
   constexpr int kSeeds = 12;
   int early = 0;
@@ -202,9 +203,9 @@ TEST(CudaPulseTest, BeatsWithEveryLayerThatTheDeviceHasDone) {
     EXPECT_EQ(pulse.beats(), 2 * layers);
     EXPECT_FALSE(silent_after(kLimit / 2));
 
-    // A decode step beats once per layer when the host calls its operations. The host does so when
-    // the first step runs directly and when the second is recorded, but not when the third is
-    // replayed.
+    // In a decode step, the pulse beats once per layer when the host calls the operations of the
+    // step. The host does so when the first step runs directly and when the second is recorded, but
+    // not when the third is replayed.
     for (int i = 0; i < 3; ++i) {
       const TokenId next[] = {7};
       ASSERT_TRUE(world.engine()

@@ -158,8 +158,8 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
       StepPlan plan;
       std::vector<int> members;
       for (int i = 0; i < sequences; ++i) {
-        // A token sampled on the host is known only after its step, so its sequence joins every
-        // second step.
+        // If a sequence is sampled on the host, its next token is known only when the step has
+        // ended. So such a sequence takes part only in every second step.
         if (!on_device[i] && n % 2 == 1) continue;
         const int position = prompts[i] + (on_device[i] ? n : n / 2) - 1;
         PlanItem item = {.first_position = position,
@@ -244,8 +244,9 @@ TEST_P(CudaMemoryTest, NoStepAllocates) {
   Run(engine.get(), {rows}, false, /*scored=*/true);
   for (int batch = 1; batch <= max_.sequences; ++batch) {
     Run(engine.get(), std::vector<int>(batch, 1), true);
-    // Gives each sequence an equal share of the max rows. So as few sequences as possible have
-    // enough rows for the prefill attention kernel.
+    // Gives every sequence the same small number of rows. This is too few for the prefill attention
+    // kernel, so as many sequences as possible use split attention, which needs the most memory for
+    // partial results.
     Run(engine.get(), std::vector<int>(batch, max_.rows / max_.sequences), true);
   }
   for (int i = 0; i < 8; ++i) {

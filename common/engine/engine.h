@@ -22,8 +22,8 @@ namespace baton {
 struct PromptScores {
   absl::Span<const TokenId> prompt;  // the whole prompt
   int alternatives = 0;              // number of alternatives per token
-  // Run appends token 0, without a logprob. Then it appends, for each row of the prompt, the token
-  // that follows this row.
+  // The results, which Engine::Run appends: first the token at position 0 of the prompt, without a
+  // logprob; then, for each row of the prompt, the token that follows this row.
   std::vector<SampledToken> tokens;
   absl::Status status;  // Internal if a row's logits are unusable
 };
@@ -44,8 +44,8 @@ struct PlanItem {
   // (RopeReach in rope_config.h). 0 if the sequence ends with this item: the engine then uses the
   // table for the sequence's length.
   int rope_reach = 0;
-  // Unique number of this sequence, never used again for another one. 0 for none: with penalties,
-  // the token is then sampled on the host.
+  // Unique number of this sequence, never used for another one. The device needs it to count tokens
+  // for penalties. If it is 0, tokens with penalties are sampled on the host.
   uint64_t sequence = 0;
   // Index of an item of the previous step. The token sampled for that item is used instead of
   // `tokens`, before the host knows it: the previous step is started but not finished. The previous
@@ -86,9 +86,9 @@ class Engine {
   // does not count as started, and the KV at its positions is undefined. Returns InvalidArgument
   // for a plan that can't be run or has `scores`, and FailedPrecondition if kMaxSteps are running.
   absl::Status Start(const StepPlan& plan);
-  // Waits for the oldest running step and returns its tokens. If this step failed, returns its
-  // error; the step is no longer running then, and tokens of the next step that follow its tokens
-  // are undefined. Returns FailedPrecondition if no step is running.
+  // Waits for the oldest running step and returns its tokens. If that step failed, returns its
+  // error. The step counts as finished even then. Items of the next step that follow an item of the
+  // failed step then give undefined tokens. Returns FailedPrecondition if no step is running.
   absl::StatusOr<Tokens> Finish();
   int running() const { return running_; }
 
@@ -105,9 +105,10 @@ class Engine {
   // the sequence may hold more than kMaxHistoryTokens different tokens.
   bool SamplesOnDevice(const SamplingOptions& sampling, int original_prompt_tokens) const;
 
-  // Sets the pulse that shows progress, or null. It beats for every layer handed to the device, for
-  // every layer that Finish sees done in a step of chunks, and for every few rows that are scored.
-  // The pulse must outlive the engine.
+  // Sets the pulse that shows progress; may be null. The engine calls Beat() for every layer handed
+  // to the device and for every few rows that are scored. In a step with a chunk of a prompt,
+  // Finish also calls it for every layer that the device has completed. The pulse must outlive the
+  // engine.
   void set_pulse(Pulse* pulse) { pulse_ = pulse; }
 
   int max_rows() const { return forward_->max_rows(); }

@@ -116,7 +116,8 @@ TEST_F(EngineStartTest, PenaltiesFollowToo) {
   std::vector<TokenId> ids;
   PlanItem prompt = Prompt(blocks, &penalties);
   prompt.history = &history;
-  // Without a sequence number, the host samples the token.
+  // The item has no PlanItem::sequence, which the device needs for penalties. So the host samples
+  // the token, and no item of the next step can follow this item.
   ASSERT_TRUE(engine_->Start({{prompt}}).ok());
   ExpectInvalid({{Next(0, 0, blocks, &penalties)}}, "whose token the device does not sample");
   EXPECT_EQ(engine_->Finish().value()[0]->id, expected[0].id);
@@ -217,8 +218,8 @@ TEST_F(EngineStartTest, AnyItemMayFollowAnyOther) {
                              .sampling = &warm,
                              .original_prompt_tokens = 3}}})
                   .ok());
-  // The second step has the items in the opposite order, and between them a prompt that follows no
-  // item.
+  // The second step continues the two sampled items of the first step in the opposite order.
+  // Between them stands a new prompt.
   const auto third = pool_.Take(1).value();
   PlanItem last = Next(0, 2, other, &warm);
   last.first_position = 3;
@@ -347,7 +348,8 @@ TEST_F(EngineStartTest, FromTooLargeAVocabularyTheHostSamples) {
   EXPECT_EQ(engine_->Finish().value()[0]->id, FakeContinuation(layout_, prompt_, kVocab, 1)[0]);
 }
 
-// Tests the detection of lost blocks, which all tests above rely on.
+// All tests above rely on LateBackend to count lost blocks: those released before the step that
+// uses them has run. This test checks that it does.
 TEST_F(EngineStartTest, TheLateBackendSeesBlocksThatWereGivenBackTooEarly) {
   const auto blocks = pool_.Take(6).value();
   ASSERT_TRUE(engine_->Start({{Prompt(blocks, &greedy_)}}).ok());

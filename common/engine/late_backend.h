@@ -41,7 +41,8 @@ class LateBackend final : public Backend {
   // Steps started so far, and the number of them that started while another one was running.
   uint64_t started() const { return started_; }
   uint64_t started_ahead() const { return started_ahead_; }
-  // Number of rows whose token was sampled by a step that was still running.
+  // Number of rows that begin with a token of the previous step, counted only if that step was
+  // still running when the row's step was started.
   uint64_t rows_ahead() const { return rows_ahead_; }
   // Number of calls of Record.
   uint64_t events() const { return events_; }

@@ -22,8 +22,8 @@ class PlanRows {
   // Adds some tokens of a sequence. `blocks` must outlive the batch.
   void Add(absl::Span<const TokenId> tokens, int first_position, absl::Span<const BlockId> blocks,
            int rope_reach);
-  // Adds one row of a sequence. Its token is the one that the previous step samples for its logit
-  // row `logit_row`.
+  // Adds one row of a sequence. The token of this row is not known yet: it is the token that is
+  // sampled for logit row `logit_row` of the previous step.
   void AddFollowing(int logit_row, int position, absl::Span<const BlockId> blocks, int rope_reach);
 
   // Requests the logits of the last added row in host memory.

@@ -104,8 +104,8 @@ TEST(ProcessorsTest, RepetitionPenaltyIsThatOfTransformersForNegativeLogitsToo) 
   EXPECT_GT(changed, 15);
 }
 
-// transformers does not ban a bad word that is as long as all tokens so far plus the next one.
-// Baton bans it.
+// A bad word is a list of tokens. If a bad word is as long as all tokens so far plus the next one,
+// transformers does not ban it, but Baton does.
 TEST(ProcessorsTest, AWordOfTheWholeContextIsBannedHereAndNotInTransformers) {
   for (const json& golden : Goldens()["whole_context"]) {
     SCOPED_TRACE(golden["model"]);
