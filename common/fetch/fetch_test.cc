@@ -132,7 +132,8 @@ class FetchTest : public testing::Test {
   std::string revision_ = "main";
   std::string list_;   // if not empty, replaces the list of files
   HubAnswer refusal_;  // answer to every request, if its status is not 200
-  // Numbers of next answers that say "busy", have wrong bytes, or are cut.
+  // Counts of coming answers that will be a refusal ("busy"), have wrong bytes, or be cut off. Each
+  // such answer lowers its count by one.
   int busy_ = 0, wrong_ = 0, cuts_ = 0;
   bool ranges_ = true;
   std::unique_ptr<HubForTests> hub_, cdn_;

@@ -19,8 +19,8 @@ struct HttpReply {
   std::map<std::string, std::string> headers;
   std::string error_body;  // first part of the body, for a status other than 200 and 206
   absl::Duration retry_after;
-  // OK if a complete answer arrived, whatever its status. Unavailable if the connection failed or
-  // was cut. Otherwise the error that `take` returned.
+  // OK if a complete answer arrived, whatever its HTTP status. Unavailable if the connection failed
+  // or was cut. If the callback HttpGet::take returned an error, this is that error.
   absl::Status transport;
 };
 
