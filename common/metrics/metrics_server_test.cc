@@ -97,7 +97,7 @@ TEST(MetricsServerTest, WhoComesBeforeItServesWaits) {
   EXPECT_TRUE(early.Say("GET /metrics HTTP/1.1\r\n\r\n"));
   (*server)->Serve([] { return "a_total 1\n"; });
   EXPECT_THAT(early.Hear(), StartsWith("HTTP/1.1 200 "));
-  // destroys the first server, which has never served
+  // This destroys the first server. The new server is destroyed without a call of Serve().
   server = MetricsServer::Listen({.listen = "127.0.0.1:0"});
 }
 
