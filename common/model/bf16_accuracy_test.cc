@@ -136,7 +136,7 @@ Distance DistanceOf(const std::vector<float>& logits, const json& golden, int ev
   return distance;
 }
 
-// Collects the results of one Way over all runs.
+// Collects the results of one Way (a choice of number formats) over all runs.
 class Record {
  public:
   void Add(const Distance& d, double reference) {
@@ -177,9 +177,9 @@ INSTANTIATE_TEST_SUITE_P(Seeds, Bf16AccuracyTest,
                            return Goldens()["models"][info.param]["shape_of"].get<std::string>();
                          });
 
-// Many random models exceed kBound, and more of them do in transformers' own bfloat16. The checks
-// in this file were chosen with seeds 1 to 10. The golden file has other seeds, and the checks were
-// not changed for those.
+// With many random models the error exceeds kBound, and with more of them in transformers' own
+// bfloat16. So this test only compares the two. Its limits were chosen with seeds 1 to 10. The
+// golden file has other seeds, and the limits were not changed for them.
 TEST_P(Bf16AccuracyTest, RandomModelsAreNotFartherFromFloat32ThanTransformersInBfloat16) {
   const json& model = Goldens()["models"][GetParam()];
   const auto positions = model["positions"].get<std::vector<int>>();

@@ -268,9 +268,9 @@ absl::Status ForwardPass::MoreLogits(absl::Span<const int> rows, absl::Span<floa
   return ran.ok() ? finished : ran;
 }
 
-// Runs the decoder of Touvron et al. 2023: that of figure 1 in Vaswani et al. 2017, but with RMS
-// norms before each block, rotary positions and a gated MLP. architecture.h says which weights a
-// family has.
+// Runs the decoder of Touvron et al. 2023. It is the decoder in figure 1 of Vaswani et al. 2017,
+// but has RMS norms before attention and before the MLP, rotary positions and a gated MLP.
+// architecture.h says which weights a family has.
 absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
                                     const LayerDone& layer_done) {
   const int layers = model_->config().layers, rows = static_cast<int>(step.tokens.size());
@@ -284,8 +284,8 @@ absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
       ASSIGN_OR_RETURN(auto written, backend_->Record());
       layer_done(layer, std::move(written));
     }
-    // A chunk in the middle of a prompt needs its KV but no logits. So no result of the last layer
-    // is used after its KV is written.
+    // A chunk in the middle of a prompt is computed only for its KV, not for logits. So once the
+    // last layer's KV is written, the rest of that layer is not needed.
     if (layer + 1 == layers && step.logit_rows.empty() && !more_logits) {
       return absl::OkStatus();
     }

@@ -38,8 +38,8 @@ std::string Canonical(const ModelConfig& config) {
                   static_cast<int>(config.rope.type), " from ", config.rope.original_context,
                   " scaled ", bits(config.rope.attention_factor));
   // Writes the frequencies themselves instead of the settings that they are computed from, because
-  // pow() may differ between machines. Writes two tables: the first one, and one for long
-  // sequences.
+  // pow() may differ between machines. Writes two tables: the one for the shortest sequences, and
+  // the one for sequences too long for the first table.
   const int first = RopeReach(config.rope, 1, 1);
   for (const int reach :
        {first, RopeReach(config.rope, 1, std::min(first, kEndlessReach / 2) + 1)}) {
@@ -120,11 +120,11 @@ struct Model::Parts {
 
   // Returns the tensor `wanted` of `from`, after checking its type and shape.
   static absl::StatusOr<CheckpointTensor> Find(const Checkpoint& from, const TensorShape& wanted);
-  // Fills in data and type of the weights at `place` from the checkpoint. The sizes of these
-  // weights must already be set.
+  // Fills in data and type of the weights that `place` lists, from its tensor in the checkpoint.
+  // The sizes of these weights must already be set.
   absl::Status LoadTensor(const Place& place, Backend* backend);
   absl::Status LoadAll(Backend* backend, const Progress& progress);
-  // Gives the rows in `data` to the backend as the weights at `place`.
+  // Gives the rows in `data` to the backend, as the weights that `place` lists.
   absl::Status LoadRows(const Place& place, DType type, const void* data, Backend* backend);
   absl::Status MakeAll(const RandomWeights& random, Backend* backend, const Progress& progress);
   // Refuses tensors that the model does not use. Otherwise a bias that config.json denies would be

@@ -140,8 +140,8 @@ struct ForwardBatch {
   // sequence must be a prompt that ends with this step.
   absl::Span<const int> rope_reach;
   bool more_logits = false;  // true if MoreLogits will be called for further rows
-  // Beats for every layer given to the backend. The backend beats it further as described at
-  // StepArgs. May be null.
+  // Shows progress: ForwardPass calls Beat() for every layer that it gives to the backend, and the
+  // backend calls it as StepArgs says. May be null.
   Pulse* pulse = nullptr;
 };
 
@@ -151,10 +151,9 @@ struct ForwardResults {
   absl::Span<BackendSample> sampled;  // [logit_rows sampled by the backend]
 };
 
-// Called once per layer, in order. At the latest when the work recorded by `written` has run, the
-// pool holds the layer's KV of all rows of the step. If `written` is null, the pool already holds
-// it. Each call comes before the next layer begins, except in a step that the backend runs as a
-// whole.
+// Called once per layer, in order, to say that the pool holds the layer's KV of all rows of the
+// step: once the event `written` has occurred, or already now if `written` is null. Each call comes
+// before the next layer begins, except in a step that the backend runs as a whole.
 using LayerDone = std::function<void(int layer, std::shared_ptr<DeviceEvent> written)>;
 
 // Runs a model. Holds the activation memory for steps of up to `max_rows` rows. One thread.

@@ -181,8 +181,8 @@ std::vector<int> ReadWindows(JsonReader& json, const ModelFamily& family, int la
     for (int layer = 0; good && layer < layers; ++layer) {
       const bool slides = types[layer] == "sliding_attention";
       good = slides ? window > 0 : types[layer] == "full_attention";
-      // transformers ignores `layer_types` for families with another rule. Then the list must agree
-      // with the family's rule.
+      // Only for kLastLayers does transformers read `layer_types`. In all other families it ignores
+      // the list, so the list must agree with the windows that the family's rule gives.
       if (family.windows != Windows::kLastLayers) good = good && slides == (windows[layer] > 0);
       windows[layer] = slides ? window : 0;
     }

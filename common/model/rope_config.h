@@ -13,7 +13,8 @@ struct RopeConfig {
     kDefault,
     kLinear,   // all frequencies divided by `factor` (Chen et al. 2023)
     kDynamic,  // "dynamic NTK": theta grows with the sequence length
-    // frequencies kept, divided or blended, by wavelength (Peng et al. 2023)
+    // depending on its wavelength, each frequency is kept, divided by `factor`, or a blend of the
+    // two (Peng et al. 2023)
     kYarn,
     kLongRope,  // one divisor per frequency; other divisors for long sequences (Ding et al. 2024)
     kLlama3,    // divisor depends on the wavelength, as in the Llama 3.1 model card

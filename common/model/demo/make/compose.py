@@ -286,7 +286,7 @@ class Composer:
     def thing(self) -> Thing:
         return self.rng.choices(self.things, self.weights)[0]
 
-    # Kinds of documents
+    # Methods that make one kind of document each, and their helpers.
 
     def how(self) -> Document:
         thing, rng = self.thing(), self.rng
