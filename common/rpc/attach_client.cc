@@ -145,7 +145,7 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
 
  private:
   void OnReadDone(bool ok) override {
-    // a failed read happens once, at the end of every stream, because a read is always pending
+    // A read is always pending, so a read fails exactly once: at the end of the stream.
     if (!ok) {
       {
         MutexLock lock(&mutex_);
@@ -360,9 +360,9 @@ void AttachClient::State::Run() {
     for (const auto& [address, router] : routers) {
       next = std::min(next, router.stream == nullptr ? router.next_try : router.next_report);
     }
-    // The wait lasts at least 10 ms: a report that could not be sent, because the previous one is
-    // still being written, is retried after that pause.
     const absl::Duration longest = resolving.valid() ? kFirstPause : absl::Seconds(60);
+    // Waits at least 10 ms: a report that could not be sent, because the previous one was still
+    // being written, is tried again after this wait.
     wakeup.WaitFor(std::clamp(next - SteadyNow(), absl::Milliseconds(10), longest));
   }
   for (auto& [address, router] : routers) {

@@ -38,15 +38,15 @@ class AttachClient {
   };
   // Starts a thread, which calls `load` and `peers`. `load` returns the next report; if it returns
   // nothing, no report is sent, and routers soon count the worker as dead. `peers` gets the union
-  // of the peers that all routers name, whenever this union changes. `none_fits` is set in the
-  // union if it is empty and some router says that no peer fits.
+  // of the peers that all routers name, whenever this union changes. The flag `none_fits` is set in
+  // it if the union is empty and some router says that no peer fits.
   AttachClient(Options options, std::function<std::optional<v1::LoadReport>()> load,
                std::function<void(const v1::Peers&)> peers);
   // Ends the streams and the thread.
   ~AttachClient();
 
-  // Any thread. Returns the number of routers that have accepted this worker and whose peers were
-  // passed to `peers`.
+  // Any thread. Returns the number of routers that have accepted this worker. A router counts only
+  // once its peers have been passed to the callback `peers`.
   int attached() const;
   // Any thread. Sends the next report without waiting for its interval.
   void ReportNow();

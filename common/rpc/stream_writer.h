@@ -84,7 +84,8 @@ class StreamWriter : public grpc::ServerWriteReactor<Event> {
   }
 
   void OnDone() override {
-    // gRPC makes no call after OnDone, but senders may still hold the object.
+    // gRPC makes no call after OnDone. Senders may hold the object for longer, so this callback and
+    // what it holds are released now.
     cancelled_ = nullptr;
     const std::shared_ptr<StreamWriter> self = std::move(self_);
   }
