@@ -160,8 +160,8 @@ void Sampler::FindTop(absl::Span<const float> logits, size_t count) {
   candidates_.clear();
   count = std::min(count, logits.size());
   if (count == 0) return;
-  // The threshold is the largest logit of the block that ranks `count`th by its largest logit. So
-  // at least `count` tokens have a logit of at least `threshold`.
+  // Takes the `count`th largest of the blocks' max logits as the threshold. So at least `count`
+  // tokens have a logit of at least `threshold`.
   float threshold = -kInfinity;
   if (count <= maxima_.size()) {
     thresholds_.assign(maxima_.begin(), maxima_.end());

@@ -121,8 +121,9 @@ double ChiSquareDeviations(const std::vector<int>& seen, const std::vector<doubl
 // A normal variable exceeds this many standard deviations with probability 1e-6.
 constexpr double kOneInAMillion = 4.75;
 
-// Checks for every combination of top_k, top_p and min_p that sampled tokens follow the plain
-// distribution (chi-square, fixed seeds), and that no other token is ever sampled.
+// Checks for every combination of top_k, top_p and min_p that sampled tokens follow the
+// distribution that PlainDistribution computes (chi-square, fixed seeds), and that no other token
+// is ever sampled.
 TEST(SamplerTest, SamplesFollowThePlainDistribution) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal(0, 2);
@@ -214,8 +215,8 @@ TEST(SamplerTest, SamplesAreIndependentAcrossPositionsAnswersAndSeeds) {
   }
 }
 
-// Checks the chi-square test itself: it finds that in one of ten pairs the two tokens are not
-// independent.
+// Checks the chi-square test itself. In one of ten pairs, the second token equals the first, and
+// the test must find that the two tokens are not independent.
 TEST(SamplerTest, ADependenceWouldBeSeen) {
   std::mt19937 random(3);
   std::vector<int> seen(64);
@@ -226,8 +227,8 @@ TEST(SamplerTest, ADependenceWouldBeSeen) {
   EXPECT_GT(ChiSquareDeviations(seen, std::vector<double>(64, 20000 / 64.0)), 5 * kOneInAMillion);
 }
 
-// In a vocabulary of real size, Sampler skips most tokens. The result must still be that of the
-// plain rules.
+// In a vocabulary of real size, Sampler skips most tokens. It must still sample the same tokens as
+// the plain implementation in this file.
 TEST(SamplerTest, LargeVocabularyKeepsExactlyThePlainSet) {
   std::mt19937 random(6);
   std::normal_distribution<float> normal(0, 3);
