@@ -42,7 +42,8 @@ class Bpe {
  private:
   struct Known {
     TokenId id;
-    // True if merging the word gives this token. If false, only `ignore_merges` gives it.
+    // True if merging the word's symbols gives this token. If false, the word becomes this token
+    // only because of `ignore_merges`.
     bool merged;
   };
 
@@ -52,9 +53,9 @@ class Bpe {
   std::vector<TokenId> Symbols() const;
   void FindKnownWords(const Vocabulary& vocabulary, bool ignore_merges);
 
-  // Fills `scratch->symbols` and `begins`. Returns false if `begins` may be wrong for some symbol:
-  // an unknown token may stand for several characters, and may be added after symbols of later
-  // characters.
+  // Splits the word into its initial symbols and fills `scratch->symbols` and `scratch->begins`.
+  // Returns false if `begins` may be wrong for some symbol: an unknown token may stand for several
+  // characters, and may be added after symbols of later characters.
   bool TakeApart(absl::string_view word, Scratch* scratch) const;
   void Merge(absl::string_view word, Scratch* scratch, std::vector<TokenId>* out) const;
 

@@ -67,8 +67,8 @@ bool IsWordChar(char32_t code) {
 
 bool IsNumeric(char32_t code) {
   if (code < 0x80) return absl::ascii_isdigit(static_cast<unsigned char>(code));
-  // Numeric characters of Unicode 17. Rust's standard library, which Hugging Face tokenizers uses
-  // here, knows them. Its regular expressions do not.
+  // Numeric characters of Unicode 17. Hugging Face tokenizers classifies them with Rust's standard
+  // library, which knows Unicode 17. (Its regular expressions do not.)
   if ((code >= 0x11DE0 && code <= 0x11DE9) || (code >= 0x16FF4 && code <= 0x16FF6)) return true;
   switch (Category(OlderCharacter(code))) {
     case UTF8PROC_CATEGORY_ND:

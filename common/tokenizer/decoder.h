@@ -29,7 +29,8 @@ class Decoder {
     std::string from;  // kReplace: text to replace; otherwise the character to strip or replace
     std::string with;
     size_t start = 0, stop = 0;  // kStrip: max characters to remove at each end
-    // For kMetaspace: removes marks from the first token, instead of making them spaces.
+    // For kMetaspace: in the first token, the marks that stand for spaces are removed instead of
+    // becoming spaces.
     bool drops_in_first = false;
   };
 

@@ -87,7 +87,8 @@ TEST(StreamDecoderTest, OnlyTheFirstSpaceOfAnAnswerIsStripped) {
   EXPECT_EQ(Pieces(*tokenizer, {"▁the", "▁the"}), (Texts{"the", " the", ""}));
   EXPECT_EQ(Pieces(*tokenizer, {"▁", "▁", "▁the"}), (Texts{"", " ", " the", ""}));
   EXPECT_EQ(Pieces(*tokenizer, {"<s>", "▁the"}), (Texts{"", "the", ""}));
-  // A run of byte tokens counts as one token. So a space in the first run is stripped too.
+  // A run of byte tokens counts as one token. So a leading space is stripped also if it comes from
+  // a byte token.
   EXPECT_EQ(Pieces(*tokenizer, {"<0x20>", "a"}), (Texts{"", "a", ""}));
   EXPECT_EQ(Pieces(*LoadTestTokenizer("gemma"), {"▁the", "▁the"}), (Texts{" the", " the", ""}));
 }
@@ -231,8 +232,8 @@ TEST(StreamDecoderTest, PiecesMakeUpWhatDecodingAllAtOnceGives) {
       std::vector<TokenId> ids(rng.Below(30));
       std::vector<std::string> tokens;
       for (TokenId& id : ids) {
-        // Uses mostly single bytes and a few tokens again and again. So characters are completed or
-        // broken off, and marks come next to each other.
+        // Uses mostly single bytes and a few tokens. So characters are often completed or broken
+        // off, and characters to strip often come next to each other.
         static constexpr TokenId kVocab = 600, kBytes = 259;
         id = static_cast<TokenId>(rng.Below(rng.Below(3) == 0 ? kVocab : kBytes));
         if (rng.Below(4) == 0) id = kBytes + static_cast<TokenId>(rng.Below(8));

@@ -326,7 +326,7 @@ TEST(TokenizerFileTest, DecoderStepsThatMultiplyAreRefused) {
   EXPECT_EQ(with_steps(2, 500).message(),
             "t.json: $.decoder.decoders[1]: the steps up to here make a text up to 250000 times as "
             "long; supported: at most 512 times");
-  // The growth by steps after ByteFallback multiplies with the growth by steps before it.
+  // The factors by which the steps before and after ByteFallback lengthen a text are multiplied.
   EXPECT_EQ(with_steps(1, 23).message(),
             "t.json: $.decoder.decoders[2]: the steps up to here make a text up to 529 times as "
             "long; supported: at most 512 times");

@@ -43,8 +43,8 @@ std::vector<TokenId> Ids(const JsonNode& node) {
   return ids;
 }
 
-// Returns the ids for one of kModes. A golden file has a list of ids, or [number of an earlier
-// mode, ids to put before its ids, ids to put after them].
+// Returns the ids for one of kModes. A golden file has either a list of ids, or three elements: the
+// number of an earlier mode, the ids that come before the ids of that mode, and the ids after them.
 std::vector<TokenId> IdsOfMode(const JsonNode& node,
                                const std::vector<std::vector<TokenId>>& earlier) {
   const auto values = node.Array().value();
@@ -255,8 +255,8 @@ TEST(AddedTokenMatcherTest, TokenOfSpacesInTheSpaceThatOneBeforeItTookIsEmpty) {
   matcher.Add({.id = 4, .rstrip = true}, "\ny");
   EXPECT_THAT(PiecesOf(matcher, "x \t\t \n v z"),
               ElementsAre("x", "1: \t\t \n ", "2:", "1:", "3:", "1:", "v", "1: ", "z"));
-  // Token 4 extends beyond the white space that the token before it took. So it takes the white
-  // space that follows.
+  // Token 1 took the white space up to the newline, with which token 4 begins. Token 4 ends after
+  // that white space, so its own `rstrip` takes the white space that follows.
   EXPECT_THAT(PiecesOf(matcher, " \ny  z"), ElementsAre("1: \n", "4:y  ", "1:", "1:", "z"));
 }
 

@@ -72,7 +72,7 @@ def make_gpt2():
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     tokenizer.add_special_tokens([special("<|endoftext|>")])
     data = json.loads(tokenizer.to_str())
-    # Writes merges in the form of older files.
+    # Writes each merge as one string, "left right", as older tokenizer.json files do.
     data["model"]["merges"] = [" ".join(merge) for merge in data["model"]["merges"]]
     return data
 
@@ -204,7 +204,7 @@ def make_llama2():
     tokenizer.add_special_tokens([special(c) for c in ["<unk>", "<s>", "</s>"]])
     tokenizer.post_processor = template(tokenizer, "<s> $A")
     data = json.loads(tokenizer.to_str())
-    # Writes merges in the form of older files.
+    # Writes each merge as one string, "left right", as older tokenizer.json files do.
     data["model"]["merges"] = [" ".join(merge) for merge in data["model"]["merges"]]
     return data
 
@@ -259,7 +259,8 @@ def make_metaspace():
 
 
 def make_flags_text():
-    # Leaves out the tokens of some bytes. For some characters, all bytes still have tokens.
+    # Leaves out the tokens of some bytes. So byte fallback works for some characters and not for
+    # others.
     some = [token for i, token in enumerate(BYTES) if i < 0xE3 or i % 5 == 0]
     tokenizer = sentencepiece(500, 60, ["?", "<s>", "</s>"], byte_tokens=some, across=[("?", "?"), ("<0xC3>", "<0xA9>"), ("e", "▁")])
     tokenizer.normalizer = normalizers.Sequence([
