@@ -245,7 +245,7 @@ class Up {
     const bool starting = phase_ == Phase::kStarting || phase_ == Phase::kPrompting;
     if (starting) exit_status_ = 128 + number;
     const bool again = phase_ == Phase::kStopping;
-    // The terminal has already written ^C into this line.
+    // The terminal has written ^C, so what follows must begin on a new line.
     if (number == SIGINT && isatty(STDERR_FILENO) != 0 && !status_line_) std::fputc('\n', stderr);
     EndStatusLine();
     Say(again      ? "stopping at once"
