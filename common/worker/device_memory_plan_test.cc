@@ -147,7 +147,8 @@ TEST(DeviceMemoryPlanTest, WhatDoesNotFitIsToldWithEveryPart) {
         "--max-batch", "or raise --gpu-memory-utilization"}) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(part));
   }
-  // The error leaves out advice that would not help.
+  // The worker may already use the whole device, and no flag sets its batch size. So the error must
+  // not advise to raise the share or to lower --max-batch.
   options.device_share = 1;
   options.batch_flag = "";
   const absl::Status whole = ModelHost::Open(options).status();

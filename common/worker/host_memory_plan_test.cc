@@ -71,7 +71,7 @@ TEST(HostMemoryPlanTest, AutomaticTakesItsShareOfWhatWeightsLeaveAndNoMore) {
     const HostMemoryPlan plan = HostMemoryPlan::Make(options).value();
     const double left = static_cast<double>(usable - options.weight_bytes);
     EXPECT_LE(static_cast<double>(plan.kv_bytes + plan.rest_bytes), 0.4 * left);
-    // One block more would not have fitted.
+    // The plan uses its whole share of 0.4: with 2 MiB more it would exceed the share.
     EXPECT_GT(static_cast<double>(plan.kv_bytes + plan.rest_bytes + 2 * kMib), 0.4 * left);
     EXPECT_EQ(plan.context, std::min(131072, plan.blocks * 16));
     // Two workers that are started at the same time fit.
@@ -86,7 +86,7 @@ TEST(HostMemoryPlanTest, AutomaticTakesAtMostEightGibOrWhatSequencesCanFill) {
   EXPECT_GT(large.kv_bytes, 8 * kGib - 2 * kMib);
   EXPECT_EQ(large.context, 131072);
 
-  // 128 sequences of 100 tokens need 7 blocks each.
+  // 128 sequences of 100 tokens need 7 blocks of 16 tokens each.
   options.context = 100;
   const HostMemoryPlan few = HostMemoryPlan::Make(options).value();
   EXPECT_EQ(few.blocks, 128 * 7);
@@ -122,7 +122,8 @@ TEST(HostMemoryPlanTest, APoolBelowTwoThousandTokensIsRefusedWithSizesThatWork) 
   options.kv_bytes = *ParseByteSize(ValueOf(why, "--kv-bytes="));
   EXPECT_EQ(HostMemoryPlan::Make(options)->context, 2048);
 
-  // For a model with a shorter context, the pool need only hold this context.
+  // A pool usually needs 2048 tokens. This model's context is shorter, so the pool need only hold
+  // one context.
   options.config.context = 1000;
   options.kv_bytes = 32 * kMib;
   EXPECT_EQ(HostMemoryPlan::Make(options)->context, 1000);

@@ -33,8 +33,8 @@ void LoadProgress::Tick(absl::Time now) {
     state = now_;
   }
   if (state.what.empty()) return;
-  // Reports keep the fixed interval that began with the first one, so that delays of late calls do
-  // not add up.
+  // Reports come at fixed intervals after the first one, so that the delays of late calls do not
+  // add up. If a whole interval was missed, the intervals start anew.
   told_ = told_ && now < *told_ + 2 * between ? *told_ + between : now;
   if (!options_.terminal) {
     options_.log(state);

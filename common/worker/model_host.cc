@@ -138,8 +138,8 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
     return absl::InvalidArgumentError(absl::StrCat("--memory-share is ", options.memory_share,
                                                    "; it takes more than 0, and 1 at most"));
   }
-  // Checks only that the numerics named by --numerics exist. A later check finds out if they exist
-  // for the model's type of weights.
+  // Checks only that --numerics has a known name. A later check finds out if these numerics work
+  // with the model's type of weights.
   if (ComputesOnCpu(options.backend)) {
     if (const auto any = ParseCpuNumerics(options.numerics, DType::kBF16); !any.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--numerics: ", any.status().message()));
@@ -230,7 +230,7 @@ absl::Status OpenOnHost(ModelFolder folder, int block_tokens, ModelHost* host) {
     }
     plan.weights_shared = false;
   } else {
-    // At this point LoadModel only maps the files.
+    // Here LoadModel only maps the files that hold the weights. PageInWeights reads them later.
     RETURN_IF_ERROR(LoadModel(options, std::move(folder), host));
     weights = host->model->weight_type();
     plan.weight_bytes = host->model->weight_bytes();
@@ -239,7 +239,8 @@ absl::Status OpenOnHost(ModelFolder folder, int block_tokens, ModelHost* host) {
   host->layout = Model::LayoutOf(config, block_tokens, kv_type);
   plan.layout = host->layout;
   plan.usable = ReadUsableMemory(options.memory_root);
-  // A model in /dev/shm, or in an emptyDir in memory, already counts as used memory.
+  // The files of a model in /dev/shm, or in an emptyDir in memory, already count as used memory.
+  // The plan counts these weights too, so their bytes are added to the usable memory.
   if (!random) {
     plan.usable.bytes +=
         std::min<uint64_t>(host->model->weight_bytes_in_memory(), UINT64_MAX - plan.usable.bytes);

@@ -35,13 +35,14 @@ struct ModelHost {
     // HostMemoryPlan.
     double memory_share = HostMemoryPlan::kDefaultShare;
     int max_sequences = 0;
-    // Bytes that this process may use. If empty, ReadUsableMemory determines the number under
-    // `memory_root`.
+    // Bytes that this process may use. If empty, ReadUsableMemory computes them from the system's
+    // files under the folder `memory_root`.
     std::optional<uint64_t> usable_bytes;
     std::string memory_root;
     std::optional<int> block_tokens;  // if empty: 64 on a device, 16 elsewhere
     std::string kv_type = "auto";     // auto, f32, f16 or bf16
-    // In tokens. 0: the model's context, or what the pool holds if that is less.
+    // Max tokens of a sequence. 0 means the model's context, or what the pool holds if that is
+    // less.
     int context = 0;
     bool cuda_graphs = true;    // see CudaBackendOptions::graphs
     StepSize max = {512};       // the largest step; its context is ignored

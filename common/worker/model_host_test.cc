@@ -39,7 +39,8 @@ TEST(ModelHostTest, ADeviceHoldsBf16WhateverTheModelIsIn) {
   EXPECT_TRUE(host->on_device());
   EXPECT_EQ(host->layout.type, DType::kBF16);
   EXPECT_THAT(host->Describe(), HasSubstr("on cuda-emulated: "));
-  // Describe() shows the size of the KV as a product, with its factors.
+  // Describe() shows the size of the KV with its factors: blocks, tokens per block, bytes per
+  // token. So the bytes of a block must be a multiple of its tokens.
   EXPECT_EQ(host->layout.BlockBytes() % host->layout.block_tokens, 0u);
   EXPECT_THAT(host->Describe(),
               HasSubstr(absl::StrFormat("KV %d blocks x %d tokens x %d bytes = %.1f MiB",

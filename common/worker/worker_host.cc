@@ -519,8 +519,8 @@ void WorkerHost::DrainWhenStopped() {
     server_->SetServing("", false);
     attach_->ReportNow();
   }
-  // A job is over once its last event is written, but that event may still be on its way to the
-  // router.
+  // If all jobs have ended, Stop() waits kLastWrites at most: the last events of jobs may still be
+  // on their way to the router.
   last_writes_ = core_->AwaitNoJobs(grace) ? kLastWrites : absl::ZeroDuration();
 }
 
