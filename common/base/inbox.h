@@ -24,8 +24,9 @@ class Inbox {
     return true;
   }
 
-  // Any thread. Adds the message even when the queue is full. For messages that must not be lost
-  // and whose number is bounded elsewhere, such as one message at the end of each sequence.
+  // Any thread. Adds the message even when the queue is full. Use it only for messages that must
+  // not be lost and whose number is bounded elsewhere, such as one message at the end of each
+  // sequence.
   void PushAlways(T message) {
     MutexLock lock(&mutex_);
     messages_.push_back(std::move(message));

@@ -83,7 +83,8 @@ absl::Status CheckListen(const std::string& listen) {
                                 "); mend it, or take an address: ", kOneOfThisMachine));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  // gRPC can serve a name if it can bind one of the name's addresses.
+  // gRPC can listen on a name if it can bind one of the name's addresses. So one address that can
+  // be bound is enough here.
   int first_error = 0;
   for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
     const int error = TryBind(*address);

@@ -42,12 +42,12 @@ inline constexpr absl::string_view kRequestId = "request_id";
 // escaped: control characters, in text also everything outside ASCII, and in JSON invalid UTF-8. So
 // a value can't start a line or a field, and can't send a command to a terminal. Any thread.
 void Log(Severity severity, absl::string_view event, std::initializer_list<LogField> fields = {});
-// Writes one line like the other Log function, but takes the fields as a vector. For a number of
-// fields that is known only at run time.
+// Writes one line like the other Log function, but takes the fields as a vector. Use it if the
+// number of fields is known only at run time.
 void Log(Severity severity, absl::string_view event, const std::vector<LogField>& fields);
 
-// Returns true if lines of this severity are written. For callers whose fields are expensive to
-// compute.
+// Returns true if lines of this severity are written. Use it if the fields of a line are expensive
+// to compute.
 bool LogEnabled(Severity severity);
 // Drops lines below `lowest`. The default is kInfo. Call only from `main`, before threads start.
 void SetLogLevel(Severity lowest);

@@ -22,8 +22,8 @@ class Loop {
     absl::Duration idle = absl::Milliseconds(50);  // longest wait between two calls of run_once
     // returns the time at which a wait ends at the latest; called on the loop's thread
     std::function<absl::Time()> next_turn;
-    // Replaces the loop's own Wakeup, for callers that are made before the loop or destroyed after
-    // it. Must outlive the loop.
+    // If set, the loop uses this instead of a Wakeup of its own. Needed if objects that wake the
+    // loop are made before it or destroyed after it. Must outlive the loop.
     Wakeup* wakeup = nullptr;
     // `wait` replaces the wait on a Wakeup, for example by a transport's wait, and may return
     // early. `wake` ends the current wait, or else the next one. Any thread may call `wake`. Set

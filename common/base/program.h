@@ -55,10 +55,10 @@ std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& 
 // underscores as absl names flags.
 const std::vector<std::string>& GivenFlags();
 
-// Prints `lines`, which include their line ends, to standard output and flushes it. For text that
-// scripts wait for or people look for, such as an address. With --log-format=json this prints
+// Prints `lines`, which include their line ends, to standard output and flushes it. Use it for text
+// that scripts wait for or people look for, such as an address. With --log-format=json this prints
 // nothing, so that programs that read standard output and standard error together, such as
-// Kubernetes, see only JSON. A log event must carry the same facts as `lines`.
+// Kubernetes, see only JSON. So the caller must also log an event with the same facts.
 void PrintAtStart(absl::string_view lines);
 
 // Exits with 2 because a flag or file can't be used. First prints "NAME: message" to standard
@@ -82,7 +82,7 @@ void BlockStopSignals();
 void WaitForStop();
 
 // While this object lives, a stop signal ends the process immediately with status 128 + signal. Use
-// it during a slow start that leaves nothing behind, between BlockStopSignals and WaitForStop.
+// it during a slow start that needs no clean-up, between BlockStopSignals and WaitForStop.
 class LeaveOnStop {
  public:
   LeaveOnStop();

@@ -5,8 +5,8 @@
 
 namespace baton {
 
-// Returns an unpredictable random value from the kernel's generator. For epochs, secrets, and seeds
-// that no client chose.
+// Returns an unpredictable random value from the kernel's generator. Use it for epochs, secrets,
+// and seeds that no client chose.
 uint64_t RandomU64();
 std::string RandomBytes(int bytes);
 
