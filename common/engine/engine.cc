@@ -123,7 +123,8 @@ absl::StatusOr<Engine::Tokens> Engine::RunAtOnce(const StepPlan& plan,
   return tokens;
 }
 
-// Collects the rows of all items in rows_, and in `results` how each item's token is sampled.
+// Collects the rows of all items in rows_, and stores in `results` how each item's token is
+// sampled.
 absl::Status Engine::Gather(const StepPlan& plan, bool on_device, Results* results) {
   results->samples.clear();
   results->sample_of_item.clear();

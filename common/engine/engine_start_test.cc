@@ -136,7 +136,8 @@ TEST_F(EngineStartTest, PenaltiesFollowToo) {
   }
 }
 
-// One step mixes items without a token, rows that the host samples, and all kinds of options.
+// One step mixes an item for which no token is sampled, an item that only the host can sample, and
+// items with all kinds of options. Every way to run the step must give the same tokens.
 TEST_F(EngineStartTest, SamplesTheSameWhereverTheTokenIsSampled) {
   SamplingOptions options[4];
   options[0].temperature = 1.1f;

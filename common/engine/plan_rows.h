@@ -13,7 +13,8 @@
 namespace baton {
 
 // The rows of a step's plan, sequence after sequence, and how tokens are sampled from them. A
-// ForwardBatch refers to this data. One object serves all steps, to keep its memory.
+// ForwardBatch refers to this data. The engine uses one object for all steps, so that its memory is
+// reused.
 class PlanRows {
  public:
   // Removes all sequences. At most `sequences` may be added until the next Clear.
@@ -38,7 +39,7 @@ class PlanRows {
   int first_row(size_t sequence) const { return sequences_[sequence].first_row; }
   size_t logit_rows() const { return logit_rows_.size(); }
   size_t sampled_on_device() const { return options_.size(); }
-  // Valid until the next Clear.
+  // Returns a view of the rows as the input of a ForwardPass. Valid until the next Clear.
   ForwardBatch Batch();
 
  private:
