@@ -18,7 +18,7 @@ class MetricsServer {
     std::string listen;  // HOST:PORT; port 0 means any free port
     int max_connections = 16;
     size_t max_request_bytes = 8 << 10;  // size of request line and headers; a body is refused
-    // Limit for reading the request, and again for sending the answer.
+    // Time limit for reading the request. Sending the answer has the same limit of its own.
     absl::Duration time_limit = absl::Seconds(5);
   };
   // Binds the address. Clients that connect wait until Serve(). Returns InvalidArgument if `listen`

@@ -194,7 +194,7 @@ TEST(MetricsServerTest, EndsWhileConnectionsAreOpen) {
   auto server = Serve();
   Client half(server->address()), idle(server->address());
   half.Say("GET /metrics HT");
-  // Once this request is answered, both earlier connections have been accepted.
+  // When this request is answered, the server has also accepted the two connections made before it.
   Ask(*server, "GET /metrics HTTP/1.1\r\n\r\n");
   server = nullptr;
   EXPECT_EQ(half.Hear(), "");
