@@ -52,7 +52,7 @@ constexpr LayerTensor kMlpBias[] = {
     {"mlp.down_proj.bias", Extent::kOne, Extent::kHidden, &LayerWeights::down_bias},
 };
 
-// Llama 2 and 3: Touvron et al. 2023; Grattafiori et al. 2024.
+// The weights of Llama 2 and 3 (Touvron et al. 2023; Grattafiori et al. 2024).
 constexpr LayerTensors kLlama[] = {{kNorms},
                                    {kQkv},
                                    {kQkvBias, &ModelConfig::attention_bias},
@@ -60,16 +60,16 @@ constexpr LayerTensors kLlama[] = {{kNorms},
                                    {kOutputBias, &ModelConfig::attention_bias},
                                    {kMlp},
                                    {kMlpBias, &ModelConfig::mlp_bias}};
-// Mistral: Jiang et al. 2023.
+// The weights of Mistral (Jiang et al. 2023).
 constexpr LayerTensors kMistral[] = {{kNorms}, {kQkv}, {kOutput}, {kMlp}};
-// Qwen2: Qwen team 2024.
+// The weights of Qwen2 (Qwen team 2024).
 constexpr LayerTensors kQwen2[] = {{kNorms}, {kQkv}, {kQkvBias}, {kOutput}, {kMlp}};
-// Qwen3: Qwen team 2025.
+// The weights of Qwen3 (Qwen team 2025).
 constexpr LayerTensors kQwen3[] = {
     {kNorms},  {kQkv},    {kQkvBias, &ModelConfig::attention_bias},
     {kQkNorm}, {kOutput}, {kOutputBias, &ModelConfig::attention_bias},
     {kMlp}};
-// Phi-3: Abdin et al. 2024.
+// The weights of Phi-3 (Abdin et al. 2024).
 constexpr LayerTensors kPhi3[] = {{kNorms}, {kFusedQkv}, {kOutput}, {kFusedMlp}};
 
 constexpr Architecture kArchitectures[] = {

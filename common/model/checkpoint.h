@@ -24,8 +24,9 @@ struct CheckpointTensor {
 class Checkpoint {
  public:
   // Returns NotFound if the folder has neither model.safetensors nor an index. Returns
-  // InvalidArgument with file, tensor, found and expected for a bad file, for example if the index
-  // names a file outside of the folder or a tensor that its file lacks.
+  // InvalidArgument for a bad file, for example if the index names a file outside of the folder or
+  // a tensor that its file lacks. The message names the file, the tensor, what was found and what
+  // was expected.
   static absl::StatusOr<Checkpoint> Open(const std::string& folder);
 
   // Path of model.safetensors or of the index. Messages about a missing tensor contain this path.

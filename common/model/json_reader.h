@@ -26,20 +26,22 @@ class JsonReader {
 
   const absl::Status& status() const;
   bool Has(absl::string_view key) const;
-  // Returns true if the key is present with the value null. For files in which null and an absent
-  // key mean different things.
+  // Returns true if the key is present with the value null. Use it where null and an absent key
+  // mean different things.
   bool HasNull(absl::string_view key) const;
 
-  // In this function and the next ones, a key without a fallback is required.
+  // In the following functions that have a parameter `fallback`, the key is required if no fallback
+  // is given.
   int Int(absl::string_view key, int lowest, int highest, std::optional<int> fallback = {});
   double Number(absl::string_view key, double lowest, double highest,
                 std::optional<double> fallback = {});
   bool Bool(absl::string_view key, bool fallback);
   std::string String(absl::string_view key, std::optional<std::string> fallback = {});
   std::vector<std::string> Strings(absl::string_view key);  // the key is required
-  // Returns one integer or a list of integers; empty if the key is absent.
+  // Reads an integer or a list of integers. Returns an empty list if the key is absent.
   std::vector<int> Ints(absl::string_view key, int lowest, int highest);
-  // Returns at most `max` lists of 1 to `longest` integers; empty if the key is absent.
+  // Reads a list of at most `max` lists, each of 1 to `longest` integers. Returns an empty list if
+  // the key is absent.
   std::vector<std::vector<int>> IntLists(absl::string_view key, int lowest, int highest, size_t max,
                                          size_t longest);
   std::vector<float> Numbers(absl::string_view key, double lowest, double highest,

@@ -50,9 +50,9 @@ struct ModelFolder {
   std::optional<Checkpoint> checkpoint;  // absent if the weights do not come from the folder
 
   // Reads config.json and, with `with_checkpoint`, the tables of *.safetensors (one file, or
-  // several with an index). Checks that the tensors are those of the model: InvalidArgument names
-  // file, tensor, expected and found. Other errors are those of ReadModelConfig and
-  // Checkpoint::Open.
+  // several with an index). Returns InvalidArgument if the tensors are not those of the model; the
+  // message names the file, the tensor, what was expected and what was found. Other errors are
+  // those of ReadModelConfig and Checkpoint::Open.
   static absl::StatusOr<ModelFolder> Open(const std::string& path, bool with_checkpoint = true);
 };
 
@@ -65,9 +65,9 @@ class Model {
   using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
   // Loads the weights of the folder's checkpoint. Checks name, shape, type and extent of every
-  // tensor before using it: InvalidArgument names file, tensor, expected and found. If the backend
-  // copies weights, it has copied all of them when Load returns. Otherwise the files are only
-  // mapped, and PageIn() reads them.
+  // tensor before using it. If one is wrong, returns InvalidArgument with the file, the tensor,
+  // what was expected and what was found. If the backend copies weights, it has copied all of them
+  // when Load returns. Otherwise the files are only mapped, and PageIn() reads them.
   static absl::StatusOr<std::unique_ptr<const Model>> Load(ModelFolder folder, Backend* backend,
                                                            const Progress& progress = nullptr);
   // Opens the folder at `path` with ModelFolder::Open and loads its weights.
@@ -90,8 +90,8 @@ class Model {
 
   // Returns OK if `checkpoint` has the tensors of a model with this configuration, in the right
   // shapes and types, and no others. An unused head and tensors with Architecture::derived_suffix
-  // are allowed. Otherwise InvalidArgument names file, tensor, found and expected. Reads no
-  // weights.
+  // are allowed. Otherwise returns InvalidArgument with the file, the tensor, what was found and
+  // what was expected. Reads no weights.
   static absl::Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint);
 
   // Returns every tensor that checkpoints of a model with this configuration have, ordered by

@@ -220,15 +220,15 @@ void ReadContext(JsonReader& json, const ModelFamily& family, ModelConfig& confi
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/config.json");
   auto json = JsonReader::Open(path, kMaxFileBytes);
-  // ReadModelConfig gets FailedPrecondition if `folder` is a file.
+  // JsonReader::Open returns FailedPrecondition if `folder` is a file.
   if (absl::IsNotFound(json.status()) || absl::IsFailedPrecondition(json.status())) {
     return MissingModelFile(folder, "config.json");
   }
   RETURN_IF_ERROR(json.status());
 
   const ModelFamily* family = ReadFamily(*json);
-  // The architecture decides what the other keys mean. If it is wrong, errors about other keys
-  // would mislead, so it is reported first.
+  // The architecture decides what the other keys mean. If the architecture is wrong, errors about
+  // other keys would mislead. So its error is returned first.
   RETURN_IF_ERROR(json->status());
   ModelConfig config;
   config.architecture = std::string(family->architecture);

@@ -19,7 +19,8 @@ struct GenerationDefaults {
   std::vector<TokenId> end_tokens;  // any of them ends the answer
   float repetition_penalty = 1;
   int min_tokens = 0;  // read from min_new_tokens
-  // Read from bad_words_ids. As in transformers, a word that is a single end token is dropped.
+  // The token lists of bad_words_ids. As in transformers, a list that is a single end token is
+  // dropped.
   std::vector<std::vector<TokenId>> bad_words;
 
   bool operator==(const GenerationDefaults&) const = default;
@@ -43,20 +44,21 @@ struct ModelConfig {
   // all tokens. Empty if every layer sees all tokens.
   std::vector<int> windows;
   bool tied_embeddings = false;
-  // Projections have biases. Read only for families in which config.json decides.
+  // True if the attention projections have biases. Only for some families does config.json say
+  // this.
   bool attention_bias = false;
   bool mlp_bias = false;
   GenerationDefaults generation;
-  // One sentence for the log for each setting in the files that Baton ignores. It names file, key
-  // and value.
+  // Warnings for the log, one sentence for each setting that Baton ignores. Each sentence names the
+  // file, the key and the value.
   std::vector<std::string> warnings;
 
   bool operator==(const ModelConfig&) const = default;
 };
 
 // Reads and checks config.json and, if present, generation_config.json in `folder`. Returns
-// NotFound if config.json does not exist. InvalidArgument names file, key, the value found, and the
-// allowed values.
+// NotFound if config.json does not exist. Returns InvalidArgument for a wrong value; the message
+// names the file, the key, the value found, and the allowed values.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder);
 
 }  // namespace baton

@@ -35,8 +35,8 @@ class SafetensorsFile {
   // The same limit as in the safetensors library (MAX_HEADER_SIZE).
   static constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-  // Returns NotFound if the file does not exist. InvalidArgument names file, tensor, found and
-  // expected.
+  // Returns NotFound if the file does not exist, and InvalidArgument if it is damaged. The message
+  // names the file, the tensor, what was found and what was expected.
   static absl::StatusOr<std::unique_ptr<const SafetensorsFile>> Open(const std::string& path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
@@ -45,7 +45,8 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
 
-  // Returns the mapped bytes of one of this file's entries, at any alignment.
+  // Returns the mapped bytes of one of this file's entries. They may begin at any address, however
+  // aligned.
   absl::Span<const std::byte> Bytes(const SafetensorsEntry& entry) const;
 
   // Reads all bytes of an entry into memory (page_in.h), so that the page cache holds them. Returns

@@ -19,7 +19,7 @@ class TestFolder : public ScratchFolder {
   void Remove(absl::string_view name) const;
   void CopyFrom(const std::string& folder) const;
 
-  // Rewrites a JSON file.
+  // Lets `edit` change the content of the JSON file `name`.
   void EditJson(absl::string_view name, const std::function<void(nlohmann::json&)>& edit) const;
   // Lets `edit` change the header of a safetensors file as text, and updates the header's length.
   // The tensor data stay the same.

@@ -138,8 +138,8 @@ def randomise(model, generator):
         elif name.endswith("bias"):
             parameter.data = 0.3 * noise
         elif "embed_tokens" in name:
-            # The values are small if the embedding is also the head. Otherwise each token would
-            # predict itself.
+            # If the embedding is also the head, large values would make each token predict itself.
+            # So the values are small in this case.
             parameter.data = (0.1 if model.config.tie_word_embeddings else 0.5) * noise
         else:
             sharp = "q_proj" in name or "k_proj" in name or "qkv_proj" in name
