@@ -218,7 +218,8 @@ struct AttachClient::State {
   std::string last_peers;  // last peers given to `peers`, serialized to detect changes
   absl::Time next_resolve = absl::InfinitePast();
   absl::Duration resolve_pause = kFirstPause;  // pause after some name could not be resolved
-  // The addresses that each name last had. Used only by the look-up that is running.
+  // For each name, the addresses of its last successful look-up. Only the thread that is running a
+  // look-up uses this.
   std::map<std::string, std::vector<std::string>> last_named;
   std::map<std::string, RareWarning> name_warnings;  // key: the name
   // Names are resolved on another thread, so that a name server that hangs does not hold up the

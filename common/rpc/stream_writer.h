@@ -20,13 +20,12 @@ template <typename Event>
 class StreamWriter : public grpc::ServerWriteReactor<Event> {
  public:
   // Makes a writer that owns itself until gRPC has finished with it. Its two callbacks are set
-  // later:
+  // later. Neither callback may block.
   // - `cancelled` is called once, on a gRPC thread, if the caller goes away before the stream has
   //   ended.
   // - `backlog` gets the number of events not yet written: once at first, and whenever it changes.
   //   It is called on any thread, one call at a time, in the order of the changes. It must not call
   //   the writer.
-  // Neither may block.
   static std::shared_ptr<StreamWriter> Create() {
     auto writer = std::shared_ptr<StreamWriter>(new StreamWriter);
     writer->self_ = writer;
