@@ -15,8 +15,8 @@ struct Range {
   char32_t first, last;
 };
 
-// Characters that became punctuation after Unicode 8, up to Unicode 15. utf8proc 2.8 knows Unicode
-// 15.
+// Characters that became punctuation after Unicode 8. utf8proc 2.8 follows Unicode 15 and counts
+// them as punctuation, so IsPunctuation must exclude them.
 constexpr Range kNewerPunctuation[] = {
     {0x61D, 0x61D},     {0x9FD, 0x9FD},     {0xA76, 0xA76},     {0xC77, 0xC77},
     {0xC84, 0xC84},     {0x1B7D, 0x1B7E},   {0x2E43, 0x2E4F},   {0x2E52, 0x2E5D},

@@ -1,4 +1,5 @@
-// Tests every step that uses Unicode tables instead of a pattern, with every character.
+// Tests every tokenisation step that uses Unicode tables instead of a pattern, with every
+// character.
 
 #include <functional>
 #include <map>

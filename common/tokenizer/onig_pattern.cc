@@ -339,7 +339,8 @@ class Translator {
     const absl::string_view escape = negated ? "\\P{" : "\\p{";
     if (!caseless) {
       if (absl::c_linear_search(kCategories, name)) return absl::StrCat(escape, name, "}");
-      // Without "sc:", PCRE2 would match script extensions.
+      // Without "sc:", PCRE2 would also match characters that have this script only among their
+      // script extensions.
       if (absl::c_linear_search(kScripts, name)) return absl::StrCat(escape, "sc:", name, "}");
     }
     at_ = begin;

@@ -16,7 +16,7 @@ namespace {
 constexpr int kMaxDepth = 8;
 constexpr size_t kMaxSteps = 32;
 
-// Default pattern of ByteLevel (GPT-2, encoder.py).
+// The pattern by which the step ByteLevel cuts text (from GPT-2's encoder.py).
 constexpr absl::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -124,7 +124,7 @@ absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadMetaspace(const JsonNode& n
       return scheme_node->Unsupported("\"always\", \"first\", \"never\"");
     }
   }
-  // Older files have add_prefix_space instead of prepend_scheme.
+  // Older tokenizer.json files have add_prefix_space instead of prepend_scheme.
   ASSIGN_OR_RETURN(const auto add_prefix_space, node.BoolOr("add_prefix_space", true));
   if (!add_prefix_space) {
     if (scheme_node && step.prepend != Metaspace::Prepend::kNever) {

@@ -80,7 +80,8 @@ TEST(SplitRegexTest, CharactersNewerThanTheEngineLieInTheRangesThatSpellThem) {
 }
 
 TEST(SplitRegexTest, QuantifiersMeanWhatTheyDoInRuby) {
-  // In Ruby, {1,2}+ repeats the group {1,2}; in PCRE2, this + would make {1,2} possessive.
+  // In Ruby, the + after {1,2} is a second quantifier, which repeats the first. In PCRE2 it would
+  // make {1,2} possessive.
   EXPECT_THAT(Pieces("a{1,2}+b", "aaab"), ElementsAre("+aaab"));
   EXPECT_THAT(Pieces("a++ab", "aaab"), ElementsAre("-aaab"));  // ++ is possessive
   EXPECT_THAT(Pieces("a{,2}", "aaa"), ElementsAre("+aa", "+a"));

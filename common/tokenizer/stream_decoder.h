@@ -26,7 +26,7 @@ class StreamDecoder {
   // Returns the text that is still waiting. The decoder can then be used for another answer.
   std::string Finish();
 
-  // Returns true if text is waiting.
+  // Returns true if there is text that no Push has returned yet.
   bool pending() const;
 
  private:

@@ -229,7 +229,7 @@ TEST(TokenizerTest, PathologicalTextIsNotQuadratic) {
       const auto ids = tokenizer->Encode(text, {.add_special = false});
       ASSERT_TRUE(ids.ok()) << ids.status();
       const std::string decoded = tokenizer->Decode(*ids, false);
-      // NFC swaps U+0301 and U+0316.
+      // NFC puts U+0301 and U+0316 into the other order, so this text does not come back unchanged.
       EXPECT_TRUE(decoded == text || (composes && unit == "\u0301\u0316"));
       EXPECT_EQ(decoded.size(), text.size());
     }
@@ -255,8 +255,8 @@ TEST(AddedTokenMatcherTest, TokenOfSpacesInTheSpaceThatOneBeforeItTookIsEmpty) {
   matcher.Add({.id = 4, .rstrip = true}, "\ny");
   EXPECT_THAT(PiecesOf(matcher, "x \t\t \n v z"),
               ElementsAre("x", "1: \t\t \n ", "2:", "1:", "3:", "1:", "v", "1: ", "z"));
-  // Token 1 took the white space up to the newline, with which token 4 begins. Token 4 ends after
-  // that white space, so its own `rstrip` takes the white space that follows.
+  // Token 1 also took the newline with which token 4 begins. Token 4 ends after the white space
+  // that token 1 took, so its own `rstrip` takes the white space that follows.
   EXPECT_THAT(PiecesOf(matcher, " \ny  z"), ElementsAre("1: \n", "4:y  ", "1:", "1:", "z"));
 }
 

@@ -103,7 +103,7 @@ std::string NormalizeUnicode(UnicodeForm form, absl::string_view text) {
 unsigned char FirstByteChangedBy(UnicodeForm form) {
   switch (form) {
     case UnicodeForm::kNfc:
-      // first byte of U+0300; no character below it changes or composes
+      // The first byte of U+0300. No character below U+0300 changes or composes.
       return 0xCC;
     case UnicodeForm::kNfd:
       return 0xC3;  // first byte of U+00C0
