@@ -30,7 +30,7 @@ namespace {
 
 int PrintHelp(const std::string& command) {
   std::string text(command == "status" ? kStatusHelp : command == "down" ? kDownHelp : kUpHelp);
-  // The texts name the commands of ./baton, so they are changed to those of installed programs.
+  // The help texts name the commands of ./baton. For installed programs, these names are replaced.
   if (CalledAs() == "baton-up") {
     text = absl::StrReplaceAll(text, {{"./baton generate", "baton-client generate"},
                                       {"./baton help prefill", "baton-prefill --help"},

@@ -47,7 +47,7 @@ class Supervisor {
     bool stopping = false;
   };
   struct Callbacks {
-    // Calls OnStartFailed() if the process can't be started.
+    // Starts the process. If this fails, the callback must call OnStartFailed().
     std::function<void(const Process&)> start;
     std::function<void(const Process&, int)> signal;   // sends a signal to a running process
     std::function<void(absl::string_view line)> note;  // shows a line to the user
