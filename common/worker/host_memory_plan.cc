@@ -154,7 +154,7 @@ class Planner {
         RoundedBytes(KvBytes(layout_, blocks)), KvBytes(layout_, blocks),
         RoundedBytes(Rest(blocks)), Rest(blocks), Together(blocks));
   }
-  // Returns the flag that asks for `blocks` blocks, in whole MiB.
+  // Returns --kv-bytes=SIZE for a pool of `blocks` blocks, rounded up to whole MiB.
   std::string KvFlag(int64_t blocks) const {
     const uint64_t bytes = blocks * layout_.BlockBytes();
     return absl::StrCat("--kv-bytes=", ByteSizeText((bytes + kMib - 1) / kMib * kMib));

@@ -7,14 +7,14 @@
 
 namespace baton {
 
-// The parts in which a shipped worker program differs from its test program (tests/programs): the
-// test program has more backends.
+// The backends of a worker program. A shipped program and its test program (tests/programs) differ
+// only in this: the test program has more backends.
 struct WorkerEquipment {
   std::vector<BackendFactory> backends;  // Backends beside `cpu`.
   std::vector<FlagGroup> flag_groups;    // Flags of the additional backends, for --help.
 };
 
-// Returns the equipment of shipped workers, which is the backend `cuda`.
+// Returns the backends of shipped programs beside `cpu`: only `cuda`.
 WorkerEquipment ShippedEquipment();
 
 }  // namespace baton

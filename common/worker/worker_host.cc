@@ -171,7 +171,7 @@ std::string AdvertisedAddress(const std::string& listen) {
   const std::string advertise = absl::GetFlag(FLAGS_advertise);
   if (advertise.empty()) return listen;
   if (IsHostPort(advertise) && PortOf(advertise) != 0) return advertise;
-  // Kubernetes writes a pod's IPv6 address without brackets.
+  // Kubernetes writes a pod's IPv6 address without brackets. They are added here.
   in6_addr ignored;
   const bool bare = inet_pton(AF_INET6, advertise.c_str(), &ignored) == 1;
   const std::string address =
@@ -190,8 +190,8 @@ void CheckListenFlag() {
   AdvertisedAddress(listen);
 }
 
-// Logs the default address if --routers was not given. Otherwise the user of a worker started by
-// hand may not know which router it waits for.
+// Logs the default address if --routers was not given. So the user of a worker that was started by
+// hand sees which router it waits for.
 void TellRoutersNotGiven() {
   if (absl::c_linear_search(GivenFlags(), "routers")) return;
   Log(Severity::kInfo, "routers_not_given",

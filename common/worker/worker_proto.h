@@ -44,7 +44,7 @@ void AddTokens(const std::vector<SampledToken>& tokens, Tokens* proto) {
 absl::StatusOr<SamplingOptions> ResolvedSampling(const v1::SamplingParams& params);
 
 // Reads the fields that requests to both kinds of worker share into `job`. Returns InvalidArgument
-// if ResolvedSampling does, and for an impossible number of original prompt tokens.
+// for an impossible number of original prompt tokens, and the errors of ResolvedSampling.
 template <typename Request, typename Job>
 absl::Status ReadJob(const Request& request, Job* job) {
   job->request_id = request.request_id();
