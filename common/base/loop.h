@@ -10,11 +10,11 @@
 
 namespace baton {
 
-// Owns the thread that owns one object's state. The thread calls `run_once(now)` again and again;
-// `now` comes from SteadyNow. When run_once returns false (there was nothing to do), the thread
-// waits until Wake() is called, until `idle` has passed, or until the time that `next_turn`
-// returns. Programs make loops; the objects that loops drive never start threads and never read the
-// clock.
+// Runs one object on a thread of its own, which alone uses the state of this object. The thread
+// calls `run_once(now)` again and again; `now` comes from SteadyNow. When run_once returns false
+// (there was nothing to do), the thread waits until Wake() is called, until `idle` has passed, or
+// until the time that `next_turn` returns. Programs make loops; the objects that loops drive never
+// start threads and never read the clock.
 class Loop {
  public:
   struct Options {

@@ -15,8 +15,8 @@ struct UsableMemory {
   std::string limit;
 };
 
-// Reads the memory limits of the machine and of every control group of the process up to the root,
-// versions 1 and 2. The limit that leaves the fewest bytes decides.
+// Reads the memory limits of the machine and of the process's control groups, of version 1 or 2, up
+// to the root group. The limit that leaves the fewest bytes decides.
 // Anonymous and shared memory counts as used, and so does kernel memory that can't be reclaimed.
 // The page cache counts as free, so a caller that maps files must subtract their size. `root` is
 // the folder in which /proc and /sys are read; "" means the system's own files. On a system without
