@@ -115,8 +115,8 @@ TEST_P(CudaAnswersTest, AreTheCpusUntilTwoTokensAreNearlyEqual) {
         .tokens;
   };
   const auto expected = generate(*cpu, prompt, kTokens);
-  // If device and CPU choose different, nearly equal tokens, the device goes on from the CPU's
-  // token. So the comparison covers the whole answer.
+  // The device may choose another token than the CPU if both are nearly equally likely. It then
+  // goes on from the CPU's token, so that the comparison covers the whole answer.
   std::vector<SampledToken> got;
   double furthest = 0;
   int compared = 0;

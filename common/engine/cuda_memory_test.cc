@@ -190,9 +190,9 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
     first_sequence_ += sequences;
   }
 
-  // Runs one step with rows[i] rows of sequence i. The rows end at the max length if `at_the_end`,
-  // else at a random position. With `scored`, the rows of every sequence begin at position 0, and
-  // the prompt of sequence 0 is scored.
+  // Runs one step with rows[i] rows of sequence i. With `at_the_end`, the last row is at the max
+  // length; otherwise the position is random. With `scored`, the rows of every sequence begin at
+  // position 0, and the prompt of sequence 0 is scored.
   void Run(Engine* engine, const std::vector<int>& rows, bool at_the_end, bool scored = false) {
     SamplingOptions sampling;
     sampling.logprobs = 3;

@@ -10,8 +10,8 @@
 namespace baton {
 namespace {
 
-// If the device samples: initial number of rows per step whose logits fit in host memory. The
-// memory grows if the host has to sample more rows.
+// If the device samples tokens, host memory at first has space for the logits of this number of
+// rows per step. The memory grows if the host has to sample more rows.
 constexpr int kHostSampledAtOnce = 8;
 
 }  // namespace
@@ -22,7 +22,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Model* model, Backe
   std::unique_ptr<Engine> engine(new Engine(model, backend, kv, std::move(forward)));
   const StepLimits limits = max.LimitsFor(model->config(), kv.layout);
   RETURN_IF_ERROR(backend->Reserve(limits));
-  // If the device samples, the host samples only the few rows that the device can't sample.
+  // If the device samples, the host needs logits only for the few rows that the device can't
+  // sample.
   const int rows =
       engine->samples_ ? std::min(limits.sequences, kHostSampledAtOnce) : limits.sequences;
   for (Results& results : engine->results_) {

@@ -47,7 +47,7 @@ class LateBackend final : public Backend {
   // Number of calls of Record.
   uint64_t events() const { return events_; }
   // Counts blocks that no longer belonged to their sequence when a step used them (see
-  // `generations`). first_lost() describes the first of them.
+  // LateBackendOptions::generations). first_lost() describes the first of them.
   uint64_t lost_blocks() const { return lost_blocks_; }
   const std::string& first_lost() const { return first_lost_; }
 
