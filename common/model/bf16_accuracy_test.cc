@@ -119,7 +119,8 @@ std::vector<float> Logits(const std::string& folder, const Way& way,
 struct Distance {
   double error = 0, largest = 0;  // largest absolute difference and largest absolute logit
 };
-// Compares `logits` with the golden file, which holds only every `every`-th logit of each row.
+// Compares `logits` with the golden file. Of each row, the golden file holds only every `every`-th
+// logit.
 Distance DistanceOf(const std::vector<float>& logits, const json& golden, int every) {
   Distance distance;
   const size_t vocab = logits.size() / golden.size();

@@ -127,8 +127,8 @@ struct Model::Parts {
   // Gives the rows in `data` to the backend, as the weights that `place` lists.
   absl::Status LoadRows(const Place& place, DType type, const void* data, Backend* backend);
   absl::Status MakeAll(const RandomWeights& random, Backend* backend, const Progress& progress);
-  // Refuses tensors that the model does not use. Otherwise a bias that config.json denies would be
-  // ignored silently.
+  // Refuses tensors that the model does not use. For example, a bias that config.json does not
+  // announce must not be ignored silently.
   absl::Status CheckLeftovers(const Checkpoint& in) const;
 
   // Returns every tensor that the checkpoint must have.
