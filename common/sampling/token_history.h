@@ -30,8 +30,8 @@ class TokenHistory {
   absl::Span<const TokenId> distinct() const { return distinct_; }
   // Returns every token of the answer once, with its count.
   absl::Span<const Count> generated() const { return generated_; }
-  // Returns true if the sequence ends in `tokens`, which may be at most
-  // SamplingOptions::kMaxBadWordTokens.
+  // Returns true if the sequence ends in `tokens`. These may be at most
+  // SamplingOptions::kMaxBadWordTokens tokens.
   bool EndsWith(absl::Span<const TokenId> tokens) const;
 
  private:
