@@ -18,8 +18,7 @@ constexpr size_t kMaxPatternBytes = 16 << 10;
 constexpr int kMaxDepth = 50;
 constexpr int kMaxRepeat = 65535;  // max repeat count that PCRE2 accepts
 
-// The characters of White_Space and all other characters, written as the inside of a character
-// class.
+// For use inside of [...]: kSpace matches the characters of White_Space, kNoSpace all others.
 constexpr absl::string_view kSpace =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr absl::string_view kNoSpace =

@@ -100,8 +100,8 @@ absl::Status SplitRegex::Split(absl::string_view text,
   const bool replaced = code_->asks_for_properties && ReplaceNewerCharacters(text, &stand_in);
   const absl::string_view subject = replaced ? stand_in : text;
 
-  // Allocated once per thread. Texts are often so short that allocating match data for each text
-  // would take half the time.
+  // Allocated once per thread. Texts are often short, so allocating match data for each text would
+  // take half of the whole time.
   static thread_local const Owned<pcre2_match_data> match(pcre2_match_data_create(1, nullptr));
   pcre2_match_context* context = code_->limits.get();
   Owned<pcre2_jit_stack> stack;

@@ -132,7 +132,7 @@ absl::Status Tokenizer::ReadAddedTokens(const JsonNode& root) {
   }
   special_.resize(vocabulary_.size());
   std::string buffer;
-  // Adds special tokens first: of two tokens with the same text, the first one is found.
+  // Adds special tokens first: of two tokens with the same text, the one added first is found.
   for (const bool special : {true, false}) {
     for (const AddedToken& token : tokens) {
       if (token.special != special) continue;
