@@ -286,8 +286,8 @@ TEST_F(UpCommandTest, AThirdSignalKillsWhatDoesNotStop) {
   ASSERT_EQ(Up("--detach --router-drain-grace=1h").exit_status, 2) << "it lists no such flag";
   ASSERT_EQ(Up("--detach").exit_status, 0);
   const pid_t router = PidOf("router");
-  // Signals that follow one another too fast merge into one, so the test waits until each signal
-  // has taken effect.
+  // Two signals that follow each other too fast become one, so the test waits until each signal has
+  // taken effect.
   for (const char* asked : {"asked\n", "asked\nasked\n"}) {
     kill(PidOf("supervisor"), SIGTERM);
     while (!absl::EndsWith(folder_.Read("state/log/router.log"), asked)) Run("status");

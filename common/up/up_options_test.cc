@@ -172,7 +172,8 @@ TEST_F(UpOptionsTest, AModelFolderIsLookedAtFirst) {
     const auto options = ParseUpOptions({"--model", model}, FlagsOf);
     EXPECT_THAT(options.status().message(), HasSubstr(said));
   }
-  // Without --check, the router later reports what else is wrong with the folder.
+  // Without --check, ParseUpOptions accepts an empty folder: the router reports later that its
+  // files are missing.
   const std::string empty = model_.File("empty");
   EXPECT_TRUE(ParseUpOptions({"--model", empty}, FlagsOf).ok());
   EXPECT_THAT(ParseUpOptions({"--check", "--model", empty}, FlagsOf).status().message(),
