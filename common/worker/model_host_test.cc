@@ -65,7 +65,7 @@ TEST(ModelHostTest, CudaThatIsNotThereIsAFailedPrecondition) {
   EXPECT_THAT(std::string(host.status().message()), HasSubstr("--backend=cuda: "));
 }
 
-// A start that fails because of its flags or its folder says so before it reports loading.
+// If flags or folder are wrong, Open must fail before it calls on_loading.
 TEST(ModelHostTest, NothingIsLoadedForWhatCanBeRefusedBefore) {
   const std::string sharded =
       absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/llama3_sharded_bf16");

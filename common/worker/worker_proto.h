@@ -23,7 +23,7 @@ namespace baton {
 
 v1::KvTicket TicketToProto(const KvTicket& ticket);
 // Returns InvalidArgument for a ticket that no prefill worker could have written: a secret of the
-// wrong length, counts that differ, or more blocks than tokens.
+// wrong length, different numbers of blocks and generations, or more blocks than tokens.
 absl::StatusOr<KvTicket> TicketFromProto(const v1::KvTicket& proto);
 
 v1::Token TokenToProto(const SampledToken& token);
