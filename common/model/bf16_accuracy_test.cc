@@ -178,8 +178,8 @@ INSTANTIATE_TEST_SUITE_P(Seeds, Bf16AccuracyTest,
                            return Goldens()["models"][info.param]["shape_of"].get<std::string>();
                          });
 
-// With many random models the error exceeds kBound, and with more of them in transformers' own
-// bfloat16. So this test only compares the two. Its limits were chosen with seeds 1 to 10. The
+// The error exceeds kBound with many random models, and in transformers' own bfloat16 with even
+// more. So this test only compares the two errors. Its limits were chosen with seeds 1 to 10. The
 // golden file has other seeds, and the limits were not changed for them.
 TEST_P(Bf16AccuracyTest, RandomModelsAreNotFartherFromFloat32ThanTransformersInBfloat16) {
   const json& model = Goldens()["models"][GetParam()];
