@@ -9,8 +9,8 @@
 namespace baton {
 namespace {
 
-// Max thread blocks: one full wave on the largest devices at every head_dim, but few enough for a
-// short step.
+// Max thread blocks of a launch: enough to fill the largest devices at every head_dim, but few
+// enough for a short step.
 constexpr int64_t kMaxBlocks = 2048;
 // Max thread blocks per multiprocessor in a fixed grid, where most blocks may find nothing to do.
 constexpr int64_t kMaxBlocksOfMultiprocessor = 16;
@@ -109,8 +109,8 @@ void AttentionLaunches::AppendMemory(std::vector<uint64_t>* memory) const {
   for (const auto& plans : fixed_plans_) {
     memory->push_back(reinterpret_cast<uintptr_t>(plans->memory.data()));
   }
-  // Sorted, because it does not matter which window has which memory: a recorded step makes its own
-  // plans.
+  // Sorts the addresses, because their order only says which window uses which memory at present. A
+  // recorded step does not depend on that: it makes its own plans.
   std::sort(memory->begin() + first, memory->end());
 }
 

@@ -60,7 +60,8 @@ class AttentionLaunches {
   absl::Status Attend(const PagedAttentionParams& params, absl::Span<const SequenceRows> sequences,
                       uint64_t version, const FixedStep* fixed = nullptr);
 
-  // Appends the addresses of the memory that fixed steps use. They change when this memory grows.
+  // Appends the addresses of the memory that steps enqueued as a FixedStep use. They change when
+  // this memory grows.
   void AppendMemory(std::vector<uint64_t>* memory) const;
 
  private:
@@ -74,7 +75,7 @@ class AttentionLaunches {
     explicit Plans(DeviceRuntime* runtime) : memory(runtime) {}
     std::vector<Part> parts;
     DeviceBuffer memory;
-    // The arguments that the plans were made for.
+    // The arguments for which the plans were made.
     uint64_t version = 0;
     int window = 0, prefill_rows = 0, tile_rows = 0;
     int64_t line_bytes = 0;
@@ -95,7 +96,7 @@ class AttentionLaunches {
   DeviceStream* const stream_;
   const KernelTable* const kernels_;
   const size_t max_partial_bytes_;
-  // Bytes of one row's partial results in one range, at the last Attend with `fixed`.
+  // Set by each Attend with `fixed`: the bytes of one row's partial results in one range.
   int64_t tile_bytes_ = 0;
   Plans plans_;
   std::vector<std::unique_ptr<Plans>> fixed_plans_;  // plans of fixed steps, one entry per window

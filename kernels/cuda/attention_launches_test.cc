@@ -68,8 +68,8 @@ TEST(AttentionChoiceTest, ATileHasTheRowsThatItsHeadsLeaveRoomFor) {
   }
 }
 
-// Options of Attend below. The default is a step of three sequences with few rows, which are not in
-// the order of their rows, and with rows that no sequence owns.
+// Options of Attend below. By default, a step has three sequences with few rows, listed in another
+// order than their rows, and some rows that no sequence owns.
 struct AttendOptions {
   size_t max_partial_bytes = size_t{64} << 20;
   int window = 0;
@@ -146,7 +146,8 @@ TEST(AttentionLaunchesTest, LittleMemoryForPartialResultsChangesNoBit) {
   for (const int window : {0, 40}) {
     const auto expected = Attend({.window = window});
     ASSERT_TRUE(expected.ok()) << expected.status();
-    // A limit of 1 byte gives parts of one tile each; 40,000 bytes give parts of several tiles.
+    // If partial results may take 1 byte, the step is computed in parts of one tile each. If they may
+    // take 40,000 bytes, a part has several tiles.
     for (const size_t bytes : {1, 40'000}) {
       const auto got = Attend({.max_partial_bytes = bytes, .window = window});
       ASSERT_TRUE(got.ok()) << got.status();

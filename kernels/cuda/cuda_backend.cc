@@ -372,7 +372,8 @@ class CudaBackend final : public Backend {
                                    : ": its step is not the one whose operations are called"));
   }
 
-  // Returns the rows of the operation's step or, outside of a step, of its own sequences.
+  // Returns the rows of the step that the operation belongs to. For an operation outside of a step,
+  // uploads and returns the rows of its own sequences.
   template <typename Args>
   absl::StatusOr<StepRows> RowsOf(const Args& args) {
     if (args.step == nullptr) return step_.Rows(args.sequences, args.q.rows, args.kv.layout);
@@ -434,7 +435,8 @@ class CudaBackend final : public Backend {
     return LogitsOf(args.in.data, StrideOf(args.in), args.in.rows, args.head);
   }
 
-  // `rows` holds args.rows in device memory.
+  // Computes the logits of the rows in args.rows only, after gathering these rows. `rows` holds
+  // args.rows in device memory.
   absl::Status GatheredLogits(const LogitsArgs& args, const int32_t* rows) {
     const int count = static_cast<int>(args.rows.size());
     ASSIGN_OR_RETURN(const auto gathered, gathered_.AtLeast(kElement * count * args.in.cols));
@@ -510,17 +512,18 @@ class CudaBackend final : public Backend {
   EventPool events_;
   std::vector<std::byte*> allocated_;  // weights and activations
 
-  // State of steps.
+  // True if decode steps are recorded and run as graphs (StepGraphs).
   const bool has_graphs_;
   uint64_t programs_ = 0;
   const StepArgs* in_step_ = nullptr;  // the step whose operations are being called
-  // Fixed form of in_step_; has no rows if that step is not fixed.
+  // Padded rows, context and key ranges of in_step_, if that step may be recorded as a graph. Has 0
+  // rows if it may not.
   AttentionLaunches::FixedStep fixed_;
   std::vector<TokenId> padded_tokens_;
   struct Started {
     std::unique_ptr<DeviceEvent> ended;
     absl::Span<BackendSample> sampled;
-    // An event after each layer, if marks_ was set.
+    // One event after each layer, if marks_ was set when the step was started.
     std::vector<std::shared_ptr<DeviceEvent>> layers;
     Pulse* pulse = nullptr;
   };

@@ -129,10 +129,10 @@ TEST_F(CudaBackendTest, WhatIsKeptOfAStepIsNotTakenForAnother) {
     return logits;
   };
   const auto kept = steps([] {});
-  // An unrelated step in between, so that everything has to be uploaded again.
+  // Runs an unrelated step before each step, so that every step has to upload everything again.
   const std::vector<BlockId> mixed = {3};
   const auto fresh = steps([&] { Step({1, 2, 3}, {{0, 3, 0, mixed}}, 0.7f); });
-  // step 1 is left out, because it attends to KV that other steps wrote
+  // Leaves out step 1, the only one that attends to keys and values of an earlier step.
   for (const int i : {0, 2, 3, 4, 5}) EXPECT_EQ(kept[i], fresh[i]) << i;
   EXPECT_NE(kept[0], kept[3]);
 }

@@ -121,7 +121,8 @@ absl::Status DeviceSampler::Allocate() {
     ASSIGN_OR_RETURN(auto event, options_.runtime->CreateEvent());
     fetched.event = std::move(event);
   }
-  // Fetch also copies results that no kernel has written, such as those of padding rows.
+  // Sets all results to 0, because Fetch also copies results that no kernel has written, such as
+  // those of padding rows.
   RETURN_IF_ERROR(
       options_.runtime->Fill(memory_.results, 0, rows * sizeof(SampleResult), *options_.stream));
   RETURN_IF_ERROR(options_.runtime->Fill(memory_.alternatives, 0,

@@ -143,7 +143,8 @@ class DeviceSampler {
   const DeviceSamplerOptions options_;
   SampleMemory memory_ = {};  // arrays in device memory
   std::vector<std::byte*> device_;
-  // [kInFlight]; each entry holds the results of max_rows rows, then their alternatives
+  // kInFlight buffers, one for each step in flight. A buffer holds the results of max_rows rows,
+  // then their alternatives.
   std::byte* pinned_ = nullptr;
   UploadSlab rows_slab_, slot_slab_;
   std::vector<Slot> slots_;

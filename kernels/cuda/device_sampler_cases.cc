@@ -211,7 +211,7 @@ class Sampled {
       RETURN_IF_ERROR(Join(slot, std::move(sequence)));
     }
     for (int step = 0; step < kSteps; ++step) {
-      // Slots in any order, and padding rows (-1).
+      // Chooses the rows of the step: slots in random order, with padding rows (-1) among them.
       std::vector<int> slots = {0, 1, 2, 3, 4, 5, -1, -1};
       std::shuffle(slots.begin(), slots.end(), chance_.random());
       slots.resize(chance_.Pick(1, 4, kMaxRows));
@@ -233,8 +233,8 @@ class Sampled {
     sequences_[slot] = std::move(sequence);
     return sampler_->Join(slot, sequences_[slot].options, sequences_[slot].history.get());
   }
-  // Gives the slot to a new sequence. Step 0 leaves sequences 0 to 2 in their slots, because the
-  // growth of their penalties is to be tested.
+  // Gives the slot to a new sequence. In step 0 it keeps the sequences in slots 0 to 2: the next
+  // step samples for them again, to test that their penalties grow.
   absl::Status JoinAnew(int slot, int step) {
     if (slot < 3 && step == 0) return absl::OkStatus();
     return Join(slot, SomeSequence(chance_, slot, vocab_));

@@ -56,8 +56,8 @@ class SmallDecoder {
   Backend& backend() { return *backend_; }
   const StepGraphCounts& counts() const { return counts_; }
   bool fails = false;  // if true, operations include a call that can't be recorded
-  // Returns the step that operations get as their `step` argument; `own` is the step that they
-  // belong to. If the function is empty, operations get their own step.
+  // If set, returns the step that an operation gets as its `step` argument; `own` is the step to
+  // which the operation belongs. If not set, operations get their own step.
   std::function<const StepArgs*(const StepArgs& own)> named_step;
 
  private:

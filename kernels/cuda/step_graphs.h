@@ -41,10 +41,10 @@ class StepGraphs {
 
   // Max rows of a step that is recorded.
   static constexpr int kMaxRows = 512;
-  // Max number of graphs. DeviceInfo::driver_bytes includes memory for this many: every number of
-  // rows in two variants. When one more is recorded, the graph that was replayed longest ago is
-  // dropped, after all enqueued work has run. The next step of the dropped kind runs without a
-  // graph again.
+  // Max number of graphs, enough for two variants of every number of rows. DeviceInfo::driver_bytes
+  // includes memory for this many. Before one more is recorded, waits until all enqueued work has
+  // run and drops the graph whose latest replay is the oldest. The next step of that graph's kind
+  // runs without a graph again.
   static constexpr int kMaxGraphs = 32;
   // Returns the number of rows to which a step of `rows` rows is padded when it is recorded: 1, 2,
   // 4, 8, 16, 24, 32, 48, 64 and so on up to 512, but at most `max`. Returns 0 if such a step is
@@ -52,9 +52,10 @@ class StepGraphs {
   static int RowsFor(int rows, int max);
 
   // Enqueues a step of `rows` rows: calls `ops`, or replays a graph that was recorded from a call
-  // of `ops`. `given` returns the present values, which `ops` may change by allocating memory.
-  // Steps with different operations have different values of `variant`. If recording or replaying
-  // fails, the failure is logged, and `ops` runs this step and all later ones of its kind.
+  // of `ops`. `given` returns the values on which a graph depends (Given), as they are at the time
+  // of the call; `ops` may change them by allocating memory. Steps with different operations have
+  // different values of `variant`. If recording or replaying fails, the failure is logged, and
+  // `ops` runs this step and all later ones of its kind.
   absl::Status Run(int rows, int variant, absl::FunctionRef<Given()> given,
                    absl::FunctionRef<absl::Status()> ops);
 

@@ -215,14 +215,14 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWithManyWindows) {
                                      .windows = {15, 2, 3, 5, 7, 9, 11, 13, 15, 0}};
   const TestDevice device(SeededDevice(7));
   SmallDecoder recorded(device, shape, true), alone(device, shape, false);
-  // longer than the first range of keys (256)
+  // At these positions, keys extend beyond the first range (256 keys).
   for (int position = 290; position < 300; ++position) {
     const auto items = Batch(2 + position % 2, position, shape.block_tokens);
     EXPECT_EQ(recorded.Run(items), alone.Run(items, false)) << position;
   }
   EXPECT_EQ(recorded.Pool(), alone.Pool());
-  // Steps of two sizes are recorded. Steps of the second size moved memory that the first graph
-  // used.
+  // Steps of both sizes are recorded once. The first size is recorded only at its third step,
+  // because the first step of the second size moved memory.
   EXPECT_EQ(recorded.counts().recorded, 2);
   EXPECT_EQ(recorded.counts().replayed, 5);
 }
@@ -231,7 +231,8 @@ TEST(RecordedStepTest, StaysGoodWhileSequencesGrowOverRangesAndBlocks) {
   const SmallDecoder::Shape shape = {.head_dim = 64, .block_tokens = 16, .context = 600};
   const TestDevice device(SeededDevice(5));
   SmallDecoder recorded(device, shape, true), alone(device, shape, false);
-  // The KV of earlier positions may be any numbers.
+  // The positions jump, so keys and values of most earlier positions were never computed. Both
+  // decoders read the same initial bytes of their pools there.
   for (const int position : {0, 1, 14, 15, 16, 254, 255, 256, 257, 400}) {
     const auto items = Batch(3, position, shape.block_tokens);
     const auto got = recorded.Run(items);
@@ -272,8 +273,9 @@ SmallDecoder::Item ChunkOfSeven(int first_position, int block_tokens) {
   return item;
 }
 
-// In this test only the partial results of attention move to other memory. The first chunk has as
-// many rows as the second, so other memory does not grow.
+// In this test only the partial results of attention move to other memory: the second chunk has a
+// longer context than the first one, and so more ranges of keys. No other memory grows, because
+// both chunks have the same number of rows.
 TEST(RecordedStepTest, IsRecordedAnewWherePartialResultsOfAttentionMoved) {
   const SmallDecoder::Shape shape = {
       .head_dim = 64, .heads = 4, .kv_heads = 2, .block_tokens = 16, .context = 600};
@@ -336,7 +338,8 @@ TEST(RecordedStepTest, ThatCannotBeRecordedRunsAsItIs) {
   }
   EXPECT_EQ(recorded.counts().refused, 1);
   EXPECT_EQ(recorded.counts().recorded, 0);
-  // Steps of another size can still be recorded.
+  // Recording steps of two rows has failed, but steps of another number of rows can still be
+  // recorded.
   for (int i = 0; i < 2; ++i) recorded.Run(Batch(3, i, shape.block_tokens));
   EXPECT_EQ(recorded.counts().recorded, 1);
 }

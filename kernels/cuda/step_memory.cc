@@ -37,7 +37,8 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
   const int64_t largest_tile = AttentionTileRows(params);
   int64_t max_tiles = 0;
   for (int64_t tile_rows = 1; tile_rows <= std::min(largest_tile, rows); ++tile_rows) {
-    // If tiles have less than the largest size, each sequence fits in one tile.
+    // The longest sequence decides the rows of a tile. So if tiles are smaller than the largest
+    // size, each sequence fits in one tile.
     int64_t tiles = sequences;
     if (tile_rows == largest_tile) {
       tiles = std::min(rows, rows / tile_rows + sequences);
@@ -63,7 +64,9 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
           {window, static_cast<size_t>(recorded + 1 + 2 * items) * kWord});
     }
   }
-  // A part has at least one tile, and its plan has one word more than it has rows.
+  // Words of the plans of all parts of a step. A part takes one word per row, one more, and two per
+  // work item. There are at most max_tiles parts, because each has at least one tile, and at most
+  // max_tiles * ranges items.
   memory->attention_plan = (rows + max_tiles + 2 * max_tiles * ranges) * kWord;
 }
 
@@ -72,7 +75,7 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
 StepMemory StepMemory::For(const StepLimits& limits, size_t shared_bytes,
                            size_t max_partial_bytes) {
   const size_t rows = limits.rows, recorded = RecordedRows(limits);
-  // Recorded steps hold as many sequences as rows.
+  // A recorded step has space for one sequence per row, even if it has fewer sequences.
   const size_t sequences = std::max<size_t>(std::min(limits.sequences, limits.rows), recorded);
   const size_t logit_rows = std::max<size_t>(limits.logit_rows, recorded);
   const size_t pairs = limits.layout.head_dim / 2;

@@ -38,7 +38,8 @@ struct StepMemory {
   int sample_rows = 0;  // rows, each of `vocab` logits, that one step may sample from
   int vocab = 0;
 
-  // Return the bytes of each allocation: for uploads, attention, logits and sampling.
+  // Uploads, Attention, Logits and Samples return the bytes of each allocation that this part of a
+  // step needs.
   std::vector<size_t> Uploads() const { return {step, logit_rows, rope_table}; }
   std::vector<size_t> Attention() const;
   std::vector<size_t> Logits() const { return {gathered, logits}; }

@@ -118,7 +118,7 @@ bool StepSamples::Knows(const Slot& slot, const SampleOptions& sample) const {
          Same(slot.sample, sample);
 }
 
-// Returns a slot that has the sequence already, or else the slot that was not used for longest.
+// Returns a slot that has the sequence already, or else the slot whose last use is longest ago.
 absl::StatusOr<int> StepSamples::SlotFor(const SampleOptions& sample, bool follows) {
   int place = -1;
   for (size_t i = 0; i < slots_.size(); ++i) {

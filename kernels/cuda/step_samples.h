@@ -15,10 +15,10 @@
 
 namespace baton {
 
-// Samples the tokens of steps with DeviceSampler, and keeps them on the device, because rows of the
-// next step may follow them (StepArgs::follows). Calls for a step: Prepare, Enqueue, Fetch and, to
-// finish the step, Take, which takes the oldest step. Memory is allocated by Reserve, or else by
-// the first step that samples, and does not move later.
+// Samples the tokens of steps with DeviceSampler. Keeps the tokens on the device, because rows of
+// the next step may take them as input (StepArgs::follows). The calls for a step are Prepare,
+// Enqueue and Fetch. Each call of Take then finishes the oldest step. Memory is allocated by
+// Reserve, or else by the first step that samples, and does not move later.
 class StepSamples {
  public:
   // The arguments must outlive this object.
@@ -44,9 +44,9 @@ class StepSamples {
   absl::Status Enqueue(float* logits, int rows);
   // Starts to copy the sampled tokens to the host. Copies nothing if the step samples nothing.
   absl::Status Fetch();
-  // Undoes Prepare for a step that did not start: sequences of its rows join their slots anew when
-  // they are next sampled for. If `is_put`, a part of the step was enqueued, and rows of the next
-  // step can't follow rows of an earlier step.
+  // Undoes Prepare for a step that could not be started: its sequences will join their slots anew
+  // when a token is next sampled for them. `is_put` is true if a part of the step was enqueued.
+  // Rows of the next step can then not follow rows of an earlier step.
   void Drop(bool is_put);
   // Waits until the oldest step that is fetched and not yet taken has run, and writes its tokens to
   // `sampled`. Only for steps that sampled a token.
@@ -90,7 +90,7 @@ class StepSamples {
   std::vector<Slot> slots_;
   uint64_t step_ = 0;
   DeviceSampler::Needs needs_;  // needs of the prepared step
-  // true if the prepared step enqueues kernels, and if it fetches tokens
+  // enqueues_ is true if the prepared step enqueues kernels, fetches_ if it fetches sampled tokens.
   bool enqueues_ = false, fetches_ = false;
   std::vector<DeviceSampler::Row> rows_;  // rows of the prepared step
   // For each logit row, true if a token is sampled for it. sampled_ belongs to the prepared step,

@@ -60,11 +60,11 @@ SampleOptions SampleOf(const SamplingOptions& options, int id, int position,
 // prompt of several tokens.
 TEST(SampledStepTest, TokensFollowOnTheDevice) {
   constexpr int kSequences = 5, kSteps = 14, kUnrecorded = 12;
-  // First step of each sequence, and its end.
+  // Sequence s takes part in steps begins[s] to ends[s] - 1.
   const int begins[] = {0, 0, 0, 0, 3}, ends[] = {5, 14, 14, 7, 14};
-  // Empty: a prompt of one token.
+  // An empty list stands for a prompt of one token.
   const std::vector<TokenId> prompts[] = {{}, {}, {}, {}, {7, 8, 9}};
-  // Returns the item of sequence `s` in its `n`th step.
+  // Returns what sequence `s` computes in its `n`th step.
   const auto item_of = [&](int s, int n, int block_tokens) {
     const int before = std::max<int>(prompts[s].size(), 1) - 1;
     auto item = Batch(kSequences, n + before, block_tokens)[s];
@@ -193,9 +193,9 @@ TEST(SampledStepTest, LogitsOfTheOtherRowsReachTheHost) {
   }
 }
 
-// A sequence is sampled for on the device, then once on the host, then on the device again. Its
-// slot on the device has not seen the host's token. If the penalty of this token is forgotten, bias
-// makes the device sample the same token again.
+// The device samples the first token of a sequence, the host the second one, and the device all
+// later ones. The device's history of the sequence lacks the host's token. If that token got no
+// penalty, the logit bias would make the device sample it again.
 TEST(SampledStepTest, ATokenThatTheHostDrewMeanwhileIsPenalised) {
   constexpr int kSteps = 5, kOnHost = 1;
   SamplingOptions sampling;

@@ -24,8 +24,8 @@ absl::Status StepUpload::Reserve(const StepMemory& memory) {
   return table_.AtLeast(memory.rope_table).status();
 }
 
-// Writes to content_: from index `owners` on, the sequence of each row; from index `places` on, the
-// sequences; and at the end, the block tables. Each sequence refers to its block table by an index
+// Writes to content_: the sequence of each row from index `owners` on, the sequences from index
+// `places` on, and the block tables at the end. Each sequence refers to its block table by an index
 // that counts from `tables`.
 absl::Status StepUpload::PutRows(absl::Span<const SequenceRows> sequences, int rows,
                                  const KvLayout& layout, size_t owners, size_t places,
@@ -53,7 +53,7 @@ absl::Status StepUpload::PutRows(absl::Span<const SequenceRows> sequences, int r
   return absl::OkStatus();
 }
 
-// Writes to content_: from index `heads` on, the ropes; and at the end, the frequencies. Each rope
+// Writes ropes to content_, from index `heads` on, and their frequencies at the end. Each rope
 // refers to its frequencies by an index that counts from `frequencies`; ropes with the same array
 // of frequencies share one copy. Sets ropes_.max_pairs and ropes_.shared.
 void StepUpload::PutRopes(absl::Span<const Rope> ropes, size_t heads, size_t frequencies) {
@@ -89,9 +89,10 @@ absl::StatusOr<const int32_t*> StepUpload::Upload(UploadSlab* slab) {
   return reinterpret_cast<const int32_t*>(uploaded);
 }
 
-// Uploads one array: tokens, `follows`, the sequence of each row, sequences, ropes and logit rows.
-// Frequencies and block tables come last, because their length varies. Indices of both count from
-// the beginning of the frequencies.
+// Uploads one array with these parts: tokens, `follows`, the sequence of each row, sequences,
+// ropes, logit rows, and last the frequencies and block tables, because their length varies. Ropes
+// refer to frequencies, and sequences to block tables, by indices that count from the beginning of
+// the frequencies.
 absl::Status StepUpload::Begin(const StepArgs& step, absl::Span<const TokenId> tokens, bool fixed) {
   rows_slab_version_ = ropes_slab_version_ = 0;
   ++rows_version_;

@@ -36,29 +36,32 @@ class StepUpload {
 
   // Uploads a whole step in one copy: tokens, `follows`, sequences, ropes and logit rows. rows()
   // and RopeTable() then return views of the uploaded data. If `tokens` has more rows than the
-  // step, the additional ones are padding rows. If `fixed`, logit rows are left out, and the
-  // addresses depend only on the number of `tokens`, as long as AppendMemory appends the same
-  // values. Returns InvalidArgument if two sequences have the same row.
+  // step, the additional ones are padding rows. `fixed` is for a step that may be recorded: logit
+  // rows are left out, and the addresses depend only on the number of `tokens`, as long as
+  // AppendMemory appends the same values. Returns InvalidArgument if two sequences have the same
+  // row.
   absl::Status Begin(const StepArgs& step, absl::Span<const TokenId> tokens, bool fixed);
-  // Must be called before the operations of a step are called a second time. Work that the first
-  // calls enqueued may never have run, so nothing of it may be reused.
+  // Must be called before the operations of a step are called a second time, for example after a
+  // failed recording. Work that the first call enqueued may never have run, so its results, such as
+  // the rotary table, are computed again.
   void BeginAgain() {
     ++rows_version_;
     ++ropes_version_;
   }
-  // Addresses in the upload of the step that began last.
+  // Device addresses of arrays that Begin uploaded for the step that began last.
   struct Tables {
     const int32_t* tokens = nullptr;
     const int32_t* follows = nullptr;
     const int32_t* logit_rows = nullptr;
   };
   const Tables& tables() const { return tables_; }
-  // Appends all other values that kernels of a fixed step are given: addresses, which change when
-  // memory grows, and the shape of the rotary tables.
+  // Appends the values that the kernels of a recorded step get from this object: the addresses of
+  // the uploaded arrays and of the rotary table, which change when memory grows, and the shape of
+  // the rotary table.
   void AppendMemory(std::vector<uint64_t>* memory) const;
 
-  // The rows of the step that began last. Do not call Rows() before the step's operations have been
-  // called.
+  // The rows of the step that began last. Rows() replaces them, so it must not be called before the
+  // step's operations have been called.
   const StepRows& rows() const { return rows_; }
   // Uploads the rows of an operation outside of a step. The result is valid until the next call of
   // Rows. Returns InvalidArgument if two sequences have the same row.
@@ -74,7 +77,7 @@ class StepUpload {
     int max_pairs = 0;
     bool shared = false;
   };
-  // Uploads the ropes of an operation outside of a step.
+  // Uploads the rotary embeddings (Rope) of an operation that belongs to no step.
   absl::Status UploadRopes(absl::Span<const Rope> ropes);
   // Returns the rotary table of the current rows and ropes. These are from the step that began
   // last, or from later calls of Rows and UploadRopes. Computes the table unless that has been done
@@ -94,8 +97,8 @@ class StepUpload {
   DeviceBuffer table_;
   // A version is increased whenever the rows or ropes below may have changed.
   uint64_t rows_version_ = 0, ropes_version_ = 0;
-  // Versions of rows_slab_ and ropes_slab_ from which rows_ and ropes_ were uploaded; 0 if they
-  // come from another slab.
+  // Version of rows_slab_ in which rows_ is, and version of ropes_slab_ in which ropes_ is. 0 if
+  // they are in step_slab_ instead.
   uint64_t rows_slab_version_ = 0, ropes_slab_version_ = 0;
   uint64_t table_of_rows_ = 0, table_of_ropes_ = 0;
   StepRows rows_;

@@ -14,7 +14,8 @@ struct Best {
 };
 
 BATON_DEVICE Best Better(Best a, Best b) {
-  // A NaN always wins. It compares false with everything, so it needs a test of its own.
+  // A NaN wins against every number. All comparisons with NaN are false, so `first` is false if `a`
+  // is NaN; the test `a.logit != a.logit` then chooses `a`.
   const bool first = a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
   return first || a.logit != a.logit ? a : b;
 }
@@ -28,7 +29,7 @@ BATON_KERNEL(argmax, ArgmaxParams, kThreads) {
   Best best = {-kInfinity, -1};
   for (int token = ThreadIndex(); token < params.vocab; token += BlockThreads()) {
     const float logit = logits[token];
-    // Turns +infinity into NaN: infinity - infinity is NaN.
+    // +infinity counts as invalid, like NaN. infinity - infinity turns it into NaN.
     if (logit != -kInfinity)
       best = Better(best, {logit == kInfinity ? logit - logit : logit, token});
   }

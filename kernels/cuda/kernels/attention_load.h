@@ -121,11 +121,13 @@ class TileLoader {
   }
 
   const LayerPages& pages_;
-  // The sequence's block table; if InOneBlock(), it begins with the block of tile_.
+  // The sequence's block table. If InOneBlock(), the pointer moves along the table: it points to
+  // the block of the next tile.
   const int32_t* blocks_;
   const int kv_head_, first_, last_;
   int tile_;  // position of the next tile's first key
-  // Only if InOneBlock(): the KV block of the next tile, and the tile's first token in that block.
+  // Used only if InOneBlock(): the KV block of the next tile, and the tile's first token in that
+  // block.
   int block_ = 0;
   int offset_ = 0;
   // Address of this KV head's first key in the pool's first block.

@@ -24,7 +24,7 @@ struct RowTile {
   BATON_DEVICE int LastKey() const { return place.position + rows - 1; }
 };
 
-// Returns the tile that holds `row`. It has no rows if no sequence owns the row, or if
+// Returns the tile that holds `row`. The tile has no rows if no sequence owns the row, or if
 // prefill_attention computes it.
 BATON_DEVICE RowTile TileOf(const AttentionPlanParams& plan, int row) {
   RowTile tile = {row, 0, PlaceOf(plan.step, row)};

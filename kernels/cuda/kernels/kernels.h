@@ -20,7 +20,8 @@ struct EmbeddingParams {
   const void* table;       // [vocab, hidden]
   const int32_t* tokens;   // [rows], each in [0, vocab)
   const int32_t* follows;  // [rows], or null if no row follows another one
-  // Tokens sampled by the previous step. A token that a row follows is in [0, vocab).
+  // Tokens sampled by the previous step, which `follows` refers to by index. Those that are
+  // referred to are in [0, vocab).
   const int32_t* sampled;
   void* out;  // [rows, hidden]
   int64_t out_stride;
@@ -96,7 +97,8 @@ struct LayerPages {
   DType type;
 };
 
-// The rotary table of one sequence's rows: a part of RopeTableParams::frequencies.
+// Describes the rotary table of one sequence's rows; its frequencies are a part of
+// RopeTableParams::frequencies.
 struct DeviceRope {
   int32_t first_frequency;
   int32_t pairs;  // 1 to head_dim / 2
@@ -194,7 +196,8 @@ struct AttentionPlanParams {
   int32_t prefill_rows;     // at least 1
   int32_t tile_rows;
   int32_t window;
-  // [rows + 1]: first item of the tile that begins with each row; at the end, the number of items
+  // [rows + 1]: the number of items of all tiles that begin before the row. This is the first item
+  // of the tile that begins with the row, if one does. The last entry is the number of all items.
   int32_t* first_item;
   AttentionItem* items;  // large enough for all items
 };
@@ -218,8 +221,8 @@ struct SplitAttentionParams {
 // they see. Rows of sequences with fewer than prefill_rows rows are not written.
 constexpr int kPrefillAttentionWarps = 4;
 constexpr size_t PrefillAttentionSharedBytes(int head_dim) {
-  // The sum of three sizes: split_attention's memory, which includes the queries of one warp, the
-  // queries of the other warps, and the sums over ranges of all warps.
+  // Adds up three parts: the memory of split_attention, in which the queries of one warp are
+  // included; the queries of the other warps; and the sums over ranges of all warps.
   return SplitAttentionSharedBytes(head_dim) +
          (kPrefillAttentionWarps - 1) * kAttentionTileRows * (head_dim + size_t{8}) * 2 +
          kPrefillAttentionWarps * kAttentionTileRows * size_t{4} * head_dim;

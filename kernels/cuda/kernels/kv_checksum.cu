@@ -22,8 +22,9 @@ BATON_DEVICE uint64_t Joined(uint32_t low, uint32_t high) {
 
 }  // namespace
 
-// Each thread block takes one part of one slice. Each thread reads 16 bytes, next to its
-// neighbours' bytes, 8 times. Reads every byte once.
+// A thread block sums one part of one slice, kKvChecksumPartBytes bytes. Each thread makes 8 loads
+// of 16 bytes; in each of them, neighbouring threads load neighbouring bytes. Every byte is read
+// once.
 BATON_KERNEL(kv_checksum, KvChecksumParams, kKvChecksumThreads) {
   BATON_SHARED(uint64_t, sums, kWarps);
   const KvChecksumSlice slice = params.slices[BlockX()];

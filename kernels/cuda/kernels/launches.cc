@@ -10,7 +10,8 @@ constexpr int kThreads = 256;
 int CeilDiv(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 int Octets(int elements) { return CeilDiv(elements, 8); }
 
-// One thread per item, in whole warps, between 32 and kThreads.
+// Returns the number of threads for so many items: one per item, in whole warps, between 32 and
+// kThreads.
 int ThreadsFor(int64_t items) {
   return static_cast<int>(std::clamp<int64_t>((items + 31) / 32 * 32, 32, kThreads));
 }

@@ -33,7 +33,8 @@ BATON_KERNEL(merge_attention, SplitAttentionParams, kMergeAttentionWarps * 32) {
       BATON_UNROLL
       for (int i = 0; i < kOctet; ++i) out[i] = merge.Of(out[i], values[i]);
     }
-    // Adding 0 turns -0 into 0. A tile without a key may have changed the sign of a zero.
+    // Adds 0 to turn -0 into 0. A tile of which the row sees no key may have changed the sign of a
+    // zero, and must not change any bit of the result.
     BATON_UNROLL
     for (int i = 0; i < kOctet; ++i) out[i] = out[i] / sum + 0.0f;
     StoreOctet(static_cast<Bf16*>(attention.out) + row * attention.out_stride +

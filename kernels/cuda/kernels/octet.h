@@ -20,8 +20,8 @@ BATON_DEVICE bool IsWholeVector(const T* at, int count) {
   return count >= kOctet && reinterpret_cast<uintptr_t>(at) % sizeof(Vector16) == 0;
 }
 
-// Loads the first `count` elements, at most eight. The others become zeros, and their memory is not
-// read.
+// Loads the first `count` elements of an octet, at most eight, as floats. The others become zeros,
+// and their memory is not read.
 template <typename T>
 BATON_DEVICE void LoadOctet(const T* from, int count, float out[kOctet]) {
   constexpr int kVectors = kOctet * sizeof(T) / sizeof(Vector16);
@@ -40,7 +40,8 @@ BATON_DEVICE void LoadOctet(const T* from, int count, float out[kOctet]) {
   }
 }
 
-// Stores the first `count` elements, at most eight, rounded to T. Memory after them is not changed.
+// Stores the first `count` elements of an octet, at most eight, rounded to T. Memory after them is
+// not changed.
 template <typename T>
 BATON_DEVICE void StoreOctet(T* to, int count, const float in[kOctet]) {
   constexpr int kVectors = kOctet * sizeof(T) / sizeof(Vector16);

@@ -32,10 +32,10 @@ BATON_DEVICE float Dot(const float* q, const T* k, int head_dim) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-// Computes the attention of one row and head, with one warp. First each lane scores one key of a
-// tile. Then the lanes divide the values among themselves: each lane sums one octet of the elements
-// over one group of the keys. There are 32 / octets groups, and each consists of every `groups`-th
-// key.
+// Computes the attention of one row and head with one warp, one tile of keys after another. First
+// each lane scores one key of the tile. Then the lanes share out the values: the keys are split
+// into g = 32 / `octets` groups of every g-th key, and each lane sums one octet of the head over
+// the keys of one group.
 template <typename T>
 BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const RowPlace& place,
                              int head, int kv_head, WarpScratch* scratch) {
@@ -46,8 +46,8 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
   const Bf16* const q = static_cast<const Bf16*>(params.q) + row * params.q_stride +
                         static_cast<int64_t>(head) * head_dim;
 
-  // No lane still reads the q of the previous head, because the groups of that head have been
-  // merged.
+  // Overwrites the q of the previous head. No lane still reads it, because the warp has already
+  // merged the groups of that head.
   if (lane < octets) {
     LoadOctet(q + lane * kOctet, head_dim - lane * kOctet, scratch->q + lane * kOctet);
   }

@@ -118,8 +118,8 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
     view.last[i] = position;
   }
   const ScoreScale scale(attention.scale, attention.soft_cap);
-  // The keys that at least one row of the warp sees. A warp without rows only takes part in copies
-  // and barriers.
+  // First and last key that any row of the warp sees. A warp without rows sees no key; it only
+  // takes part in copies and barriers.
   const int seen_first = FirstKey(rows.place.position, attention.window);
   const int seen_last = rows.rows > 0 ? rows.LastKey() : -1;
 
@@ -135,7 +135,7 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
     const T* const stage = &stages[read * kStage<kHeadDim>];
     read = read == kStages - 1 ? 0 : read + 1;
     const int begin = tile * kAttentionTileKeys;
-    // A tile that no row of the warp sees would change nothing.
+    // Skips a tile of which no row of the warp sees a key, because it would change nothing.
     if (begin <= seen_last && begin + kAttentionTileKeys > seen_first) {
       AddTile<T, kHeadDim>(queries, stage, stage + kAttentionTileKeys * kPitch, begin, view, scale,
                            &state);

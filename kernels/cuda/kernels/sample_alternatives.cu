@@ -58,8 +58,9 @@ BATON_KERNEL(sample_alternatives, SampleParams, kSampleThreads) {
   }
   uint64_t last = ~uint64_t{0};
   for (int i = 0; i < ask.alternatives && i < vocab; ++i) {
-    // A thread reads entries of `heads` that it wrote itself or that thread 0 wrote; the barrier
-    // makes the writes of thread 0 visible. Also, all threads have finished reading `max`.
+    // The barrier makes the entries of `heads` that thread 0 wrote visible; a thread reads only
+    // entries that it wrote itself or that thread 0 wrote. The barrier also waits until all threads
+    // have finished reading `max`, which is written again below.
     SyncThreads();
     uint64_t best = kNone;
     for (int block = ThreadIndex(); block < blocks; block += BlockThreads()) {

@@ -32,11 +32,13 @@ struct SampledRow {
 
 BATON_DEVICE Cut NoCut() { return {0, 0}; }  // cuts nothing: every key is above 0
 
-// Returns the place within a bin where the row is cut: the first token, in the order of preference,
-// at which the number of the bin's tokens so far exceeds `rest`. If `by_mass`, their weights are
-// summed instead. First narrows an interval of keys down to one key, with histograms of the
-// interval; then finds the token by id among the tokens with that key. A pass reads only the blocks
-// of logits that hold a key of the interval or a larger one.
+// Finds the token at which top_k or top_p cuts a row, within one bin of the row's histogram. The
+// bin's tokens are counted in the order of preference; the cut is the first token at which the
+// count exceeds `rest`. If `by_mass`, their weights are summed instead of counted.
+//
+// First makes histograms of smaller and smaller intervals of keys, until one key is left. Then
+// finds the token by its id among the tokens with that key. Each pass over the row skips blocks of
+// logits that are all below the interval.
 BATON_DEVICE Cut CutInBin(const SampledRow& row, int bin, uint64_t rest, bool by_mass) {
   const Tempered& tempered = row.tempered;
   // Finds [low, high], the interval of keys in this bin.
@@ -62,7 +64,7 @@ BATON_DEVICE Cut CutInBin(const SampledRow& row, int bin, uint64_t rest, bool by
   while (true) {
     int shift = 0;
     while ((high - low) >> shift >= kSampleBins) ++shift;
-    // All threads have finished reading the previous histogram.
+    // Waits until all threads have finished reading the previous histogram.
     SyncThreads();
     for (int i = ThreadIndex(); i < kSampleBins; i += BlockThreads()) {
       row.counts[i] = 0;
@@ -113,7 +115,8 @@ BATON_DEVICE Cut CutInBin(const SampledRow& row, int bin, uint64_t rest, bool by
   return {high, last.index};
 }
 
-// Computes the same as MassOf in sampler.h.
+// Returns the weight that top_p leaves of a row whose weights have this sum. Computes the same as
+// MassOf in sampler.h.
 BATON_DEVICE uint64_t MassOf(double top_p, uint64_t sum) {
   const double mass = Mul(top_p, static_cast<double>(sum));
   uint64_t units = static_cast<uint64_t>(mass);
@@ -128,7 +131,8 @@ BATON_DEVICE Cut FindCut(const SampledRow& row, const SampleRow& ask, const uint
   const auto count = [&](int bin) { return static_cast<uint64_t>(bin_counts[bin]); };
   const auto mass = [&](int bin) { return bin_masses[bin]; };
   Cut cut = NoCut();
-  // Some of the k best tokens may have no weight. They are in no bin, and are never sampled.
+  // If no more tokens have a weight than top_k keeps, top_k cuts nothing. Tokens without a weight
+  // are in no bin, and are never sampled.
   if (ask.top_k > 0 &&
       BlockTotal(0, kSampleBins, count, AsFetched(), row.sums) > static_cast<uint64_t>(ask.top_k)) {
     const uint64_t k = ask.top_k;

@@ -88,7 +88,8 @@ struct SampleMemory {
   SampleHistory* history;           // [slots, max_history]
   int32_t* history_tokens;          // [slots]: number of tokens in the history
   float* block_maxima;              // [rows, blocks]
-  // [rows, chunks]: before and after edits; +infinity if some logits are NaN or +infinity
+  // [rows, chunks]: the largest logit of each chunk, before edits in the first array and after
+  // edits in the second one. +infinity if some logits are NaN or +infinity.
   float* chunk_maxima[2];
   uint64_t* chunk_sums;  // [rows, chunks]
   uint32_t* bin_counts;  // [rows, kSampleBins]

@@ -29,8 +29,9 @@ BATON_DEVICE uint64_t WarpTotal(uint64_t value) {
 // time.
 constexpr int kFetches = 4;
 
-// Cuts [begin, end) into one part for each warp, and writes the sum of each part to `sums`. Returns
-// the number of elements of a part. All threads of the thread block call this together.
+// Cuts [begin, end) into one part for each warp. Writes the sum of value(i, fetch(i)) over each
+// part to `sums`. Returns the number of elements of a part. All threads of the thread block call
+// this together.
 template <typename Fetch, typename Value>
 BATON_DEVICE int SumParts(int begin, int end, const Fetch& fetch, const Value& value,
                           uint64_t* sums) {
@@ -53,14 +54,15 @@ BATON_DEVICE int SumParts(int begin, int end, const Fetch& fetch, const Value& v
     }
   }
   sum = WarpTotal(sum);
-  // All threads have finished reading the previous contents of `sums`.
+  // Waits until all threads have finished reading the previous contents of `sums`.
   SyncThreads();
   if (Lane() == 0) sums[Warp()] = sum;
   SyncThreads();
   return part;
 }
 
-// Returns the sum over [begin, end) to every thread of the thread block.
+// Returns the sum of value(i, fetch(i)) over i in [begin, end), to every thread of the thread
+// block.
 template <typename Fetch, typename Value>
 BATON_DEVICE uint64_t BlockTotal(int begin, int end, const Fetch& fetch, const Value& value,
                                  uint64_t* sums) {
@@ -70,7 +72,7 @@ BATON_DEVICE uint64_t BlockTotal(int begin, int end, const Fetch& fetch, const V
   return total;
 }
 
-// A function for `value` that returns what was fetched.
+// For use as `value`: returns the number that `fetch` returned.
 struct AsFetched {
   BATON_DEVICE uint64_t operator()(int, uint64_t fetched) const { return fetched; }
 };
@@ -80,9 +82,10 @@ struct Located {
   uint64_t rest;  // number(total) minus the sum of the values before `index`
 };
 
-// Returns the first i for which the sum over [begin, i] exceeds number(total). number(total) must
-// be less than the total. Reads everything once, and then parts of it again. All threads of the
-// thread block call this together.
+// Returns the first i for which the sum of value(j, fetch(j)) over j in [begin, i] exceeds
+// number(total), where `total` is the sum over [begin, end). number(total) must be less than the
+// total. Reads everything once, and then parts of it again. All threads of the thread block call
+// this together.
 template <typename Fetch, typename Value, typename Number>
 BATON_DEVICE Located Locate(int begin, int end, const Fetch& fetch, const Value& value,
                             const Number& number, uint64_t* sums) {

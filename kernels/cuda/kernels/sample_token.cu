@@ -113,7 +113,8 @@ BATON_KERNEL(sample_token, SampleParams, kSampleTokenThreads) {
   params.tokens[index] = token;
   result.token = token;
   result.status = kSampled;
-  // Bias was added before penalties, so the `given` of a bias is the original logit.
+  // `given` in a list is the token's logit before sample_edit applied that list. Biases are applied
+  // before penalties. So if the token is in both lists, the list of biases has the original logit.
   if (ask.logprobs) {
     result.logit = found[1] >= 0   ? biases[found[1]].given
                    : found[0] >= 0 ? history[found[0]].given

@@ -28,7 +28,8 @@ BATON_DEVICE float LogitOfKey(uint32_t key) {
   return value;
 }
 
-// Does the same operations as TokenWeight in logit_blocks.h, so the result has the same bits.
+// Returns the weight of a token whose logarithm of the probability, relative to the best token's,
+// is x. Does the same operations as TokenWeight in logit_blocks.h, so the result has the same bits.
 BATON_DEVICE uint64_t WeightOf(double x) {
   if (!(x > -32)) return 0;
   const double rounded = Add(Mul(x, 1.4426950408889634), 0x1.8p52);
@@ -58,7 +59,7 @@ BATON_DEVICE uint64_t WeightOf(double x) {
   return bits & ((uint64_t{1} << 52) - 1);
 }
 
-// The logits of one row at its temperature.
+// Turns the logits of one row into weights and histogram bins, at the row's temperature.
 struct Tempered {
   double largest, scale;
 
@@ -67,8 +68,8 @@ struct Tempered {
     return Mul(Add(static_cast<double>(logit), -largest), scale);
   }
   BATON_DEVICE uint64_t Weight(float logit) const { return WeightOf(Exponent(logit)); }
-  // Histogram bin of a logit. A smaller logit never has a smaller bin. Logits with a weight
-  // (exponents down to -27.73) have bins below kSampleBins.
+  // Histogram bin of a logit. A smaller logit never has a smaller bin. A logit has a weight above 0
+  // only if its Exponent() is above -27.73; its bin is then below kSampleBins.
   BATON_DEVICE int Bin(float logit) const {
     const double bin = Mul(Exponent(logit), -(kSampleBins / 27.75));
     return bin < kSampleBins ? static_cast<int>(bin) : kSampleBins;

@@ -68,7 +68,8 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
       AddTile<T, kHeadDim>(queries, stage, stage + kAttentionTileKeys * kPitch,
                            tile * kAttentionTileKeys, view, scale, &state);
     }
-    // All lanes have finished with q and the stages, which the next unit overwrites.
+    // Waits until all lanes have finished reading q and the stages, which the next unit of work
+    // overwrites.
     SyncWarp();
 
     const int64_t lines = static_cast<int64_t>(unit) * params.plan.tile_rows * group;

@@ -18,7 +18,7 @@ L2_CYCLES = 270
 @dataclasses.dataclass(frozen=True)
 class Machine:
     """What the simulation knows of a Hopper multiprocessor, in cycles."""
-    # Time from issue to the release of the write barrier.
+    # Cycles from the issue of an instruction to the release of its write barrier, by opcode.
     latency: dict = dataclasses.field(default_factory=lambda: {
         "LDSM": 33, "LDS": 29, "STS": 20, "LDG": L1_CYCLES, "LDC": 30, "SHFL": 24, "MUFU": 23, "I2F": 16, "F2I": 16,
         "S2UR": 22, "R2UR": 12, "ATOM": 60,
@@ -27,11 +27,11 @@ class Machine:
         "LDGDEPBAR": 0,
     })
     other_latency: int = 20
-    # Time from issue to the release of the read barrier.
+    # Cycles from the issue of an instruction to the release of its read barrier.
     read_latency: int = 15
-    # Time from one m16n8k16 to the next on a scheduler's tensor core.
+    # Cycles from one mma (m16n8k16) to the next on a scheduler's tensor core.
     tensor_interval: int = 6
-    # Time from one instruction to the next in the multi-function unit, which has four lanes.
+    # Cycles from one instruction to the next in the multi-function unit, which has four lanes.
     multifunction_interval: int = 8
 
     def with_look_up(self, cycles):

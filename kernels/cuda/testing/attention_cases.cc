@@ -83,7 +83,8 @@ void RunPagedCase(KernelTrial& trial, int i) {
               .soft_cap = i % 4 == 3 ? SomeSoftCap(trial) : 0});
   trial.Run(trial.kernels().paged_attention, attention.at(Side::kKernel),
             attention.at(Side::kReference));
-  // Scores are sums over head_dim in float, and may be several units large.
+  // The tolerance allows for errors of scores, which are float sums over head_dim and may be
+  // several units large.
   trial.Check(attention.Name(), 4e-6, 0.03);
 }
 
@@ -91,8 +92,8 @@ void RunPlanCase(KernelTrial& trial, int i) {
   const KvLayout layout = {1, 1, 8, trial.Pick(1, 300)};
   const int windows[] = {0, 1, 1 << 30, trial.Pick(2, 900)};
   const int window = windows[i % 4], tile_rows = i % 3 == 0 ? 1 : trial.Pick(2, 16);
-  // There are more rows than lanes. The last key of one sequence ends a range, and the first key of
-  // another one begins a range.
+  // Most cases have more rows than a warp has lanes. The last key of one sequence ends a range, and
+  // the first key of another one begins a range.
   const std::vector<int> rows = {1, trial.Pick(1, 50), 1, trial.Pick(1, 50), 1};
   const ReferenceStep step(trial, layout,
                            {trial.Pick(1, 2000), trial.Pick(600, 1400), kAttentionRange, rows[3],
@@ -121,14 +122,15 @@ void RunPlanCase(KernelTrial& trial, int i) {
               0, 0);
 }
 
-// Returns the head_dim of case `i`. Small head_dims come more often. From case `half` on the pools
-// are f16, and all head_dims come again.
+// Returns the head_dim of case `i`. Small head_dims come more often. The cases from `half` on have
+// f16 pools, and cover every head_dim once more.
 int HeadDim(int i, int half) {
   constexpr int kDimIndex[] = {0, 3, 1, 0, 2, 0, 4, 0};
   return kAttentionHeadDims[i < half ? kDimIndex[i % 8] : i - half];
 }
 
-// The tolerance allows for weights that are rounded to the pool's type one by one.
+// The kernels round each weight to the pool's 16-bit type before they sum; the reference
+// implementation does not. The tolerance allows for this rounding.
 void CheckFast(KernelTrial& trial, const ReferenceAttention& attention) {
   const bool half = attention.shape.layout.type == DType::kF16;
   trial.Check(attention.Name(), half ? 0x1p-11 : 0x1p-8, half ? 0.1 : 0.5);
@@ -212,7 +214,7 @@ void RunSplitCase(KernelTrial& trial, int i) {
 void RunPrefillCase(KernelTrial& trial, int i) {
   constexpr int kBlockTokens[] = {32, 64, 8, 24, 5};
   const DType type = i < 16 ? DType::kBF16 : DType::kF16;
-  // every ratio occurs in some case
+  // `ratio` is the number of query heads per KV head. The cases cover all ratios from 1 to 16.
   const int head_dim = HeadDim(i, 16), ratio = (i * 5 + 2) % 16 + 1;
   if (PrefillAttentionSharedBytes(head_dim) > trial.shared_bytes()) return;
   const KvLayout layout = {.layers = 2,

@@ -111,7 +111,8 @@ TEST_F(KernelBitsTest, NormsGatesAndBiasesOfARowAloneAndElsewhere) {
 
 enum class Way { kPaged, kSplit, kPrefill };
 
-// `rows_of` is the number of rows of each sequence in params.step.
+// Computes attention with the kernels that `way` chooses. `rows_of` is the number of rows of each
+// sequence in params.step.
 void Attend(KernelTrial& trial, Way way, const PagedAttentionParams& params,
             const std::vector<int>& rows_of) {
   const KernelTable& kernels = trial.kernels();

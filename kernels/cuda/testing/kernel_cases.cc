@@ -148,7 +148,8 @@ KernelCase GatherRowsCase() {
 
 KernelCase RmsNormCase() {
   return {20, [](KernelTrial& trial, int i) {
-            // Norms of whole rows, for one warp or for a thread block, and norms of heads.
+            // Column counts that take one warp (up to 1024) or a whole thread block. Later cases
+            // compute norms of several heads per row.
             constexpr int kNorms[] = {1, 30, 64, 1024, 1025, 2048, 2056, 4100};
             const bool heads = i >= 12;
             const int n = heads ? trial.Pick(1, 140) : kNorms[i % 8];
@@ -275,7 +276,8 @@ KernelCase RopeWriteKvCase() {
                   .heads = layout.kv_heads * ratio,
                   .pages = step.pages(side, layer)};
             });
-            // Elements are differences of products that may be several units large.
+            // An element is the difference of two terms, each up to several units large. So its
+            // error may be more than its last bit.
             trial.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio), 2e-6,
                         layout.type == DType::kF32 ? 1 : 0.03);
           }};

@@ -13,9 +13,9 @@ using mutations::Mutation;
 // The cases of kernels_test.cc must fail for every mutation of the kernels.
 class KernelMutationsTest : public testing::Test {
  protected:
-  // Checks that the case catches all mutations that it reaches, and that it reaches `count` of
-  // them. Raise `count` when you add mutations. If the number falls by itself, the case reaches
-  // less of the kernels than before.
+  // Checks that the case fails for every mutation whose code it runs, and that there are `count`
+  // such mutations. Raise `count` when you add mutations. If the number falls by itself, the case
+  // runs less of the kernels than before.
   static void ExpectAllCaught(const KernelCase& kernel_case, size_t count) {
     const mutations::MutationReport report = mutations::TryMutations(
         mutations::AllMutations(),
@@ -29,7 +29,7 @@ class KernelMutationsTest : public testing::Test {
     caught_.insert(caught_.end(), report.caught.begin(), report.caught.end());
   }
 
-  // Checks that each mutation of the list is reached by at least one case.
+  // Checks that each mutation of the list kernel_mutations was caught by at least one case.
   static void TearDownTestSuite() {
     const testing::TestSuite& suite = *testing::UnitTest::GetInstance()->current_test_suite();
     // Some tests were filtered out, so not every mutation can have been reached.

@@ -106,7 +106,7 @@ absl::Status ReferenceMemory::Compare(double slack, double max_apart) {
 KernelTrial::KernelTrial(uint32_t seed, const TestedKernels* tested)
     : tested_(tested), random_(seed) {
   if (tested->runtime == nullptr) return;
-  // A copy stream suffices, and has no workspace for GEMMs.
+  // A copy stream takes no workspace for GEMMs, which these kernels do not need.
   stream_ = tested->runtime->CreateStream(StreamKind::kCopy).value();
 }
 
