@@ -142,7 +142,7 @@ TEST_P(DeviceRuntimeConformanceTest, WhatACaptureDoesNotAllowIsRefusedAndSpoilsI
     Add(memory, memory, 1, 64, *stream_);
     ExpectRefused(call());
     ExpectRefused(runtime_->EndCapture(*stream_).status());
-    // The stream is no longer captured.
+    // The first EndCapture has ended the capture, although it returned an error.
     ExpectRefused(runtime_->EndCapture(*stream_).status());
     EXPECT_EQ(Download(memory, 64), Numbers(0));
   }

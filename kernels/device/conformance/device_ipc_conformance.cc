@@ -213,7 +213,8 @@ TEST_P(DeviceRuntimeConformanceTest, AnotherProcessReadsWhatIsThereOnceTheEventI
   for (uint32_t i = 1; i <= 10; ++i) {
     Add(memory, memory, 1, kCount, *stream_);
     Ok(runtime_->Record(*event, *stream_));
-    // This process makes no further call until the answer has arrived.
+    // This process makes no call while the other process waits for the event. The recorded work
+    // must run even so.
     peer.Get("wait");
     EXPECT_EQ(peer.Read(), Numbers(i));
   }

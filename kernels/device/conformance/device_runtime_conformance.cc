@@ -61,7 +61,8 @@ TEST_P(DeviceRuntimeConformanceTest, AllocationsTakeNoMoreThanIsSaidOfThem) {
       EXPECT_GE(runtime_->AllocationBytes(bytes, interprocess), bytes);
       said += runtime_->AllocationBytes(bytes, interprocess);
     }
-    // Small allocations share pages, which may already have been allocated.
+    // The memory taken may differ from the sum of AllocationBytes: small allocations share pages,
+    // and a shared page may have been taken before.
     EXPECT_LE(before - *runtime_->FreeBytes(), said + kPage);
     EXPECT_GE(before - *runtime_->FreeBytes() + kPage, said / 2);
     for (std::byte* piece : pieces) runtime_->Free(piece);
@@ -236,7 +237,7 @@ TEST_P(DeviceRuntimeConformanceTest, LaunchesRefuseShapesThatNoKernelMayHave) {
   other.entry = nullptr;
   ExpectInvalid(runtime_->Launch(other, good, params, *stream_));
   EXPECT_EQ(Download(memory, 64), Numbers(64, 0)) << "nothing has run";
-  // More shared memory than a kernel gets by default.
+  // Asks for more shared memory than a kernel gets by default.
   Ok(launch([](LaunchShape& s) { s.shared_bytes = 50'000; }));
   EXPECT_EQ(Download(memory, 64), Numbers(64, 1));
 }

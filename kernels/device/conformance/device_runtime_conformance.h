@@ -23,11 +23,10 @@ struct DeviceRuntimeParam {
   // independent work. FailedPrecondition means that this machine has no such device; the tests are
   // then skipped.
   std::function<absl::StatusOr<std::unique_ptr<DeviceRuntime>>(uint64_t seed)> create;
-  // True if a stream may wait for an imported event after the exporting process has ended. CUDA's
-  // documentation does not say whether such a wait is allowed.
+  // The kernel kAdd of conformance_kernels.h, as compiled for this runtime.
   const Kernel* add = nullptr;
   // True if a stream may wait for an imported event after the exporting process has ended. CUDA's
-  // documentation does not say whether a stream may.
+  // documentation does not say whether such a wait is allowed.
   bool events_outlive_makers = false;
 };
 

@@ -41,8 +41,8 @@ void OnFault(int number, siginfo_t* info, void*) {
     Print("; only copies and kernels may\n");
     break;
   }
-  // On return the access is tried again and faults again. Then the previous handler takes the
-  // signal.
+  // When this handler returns, the access is tried again and faults again. The previous handler
+  // then takes the signal.
   sigaction(SIGSEGV, &previous, nullptr);
 }
 

@@ -32,7 +32,7 @@ class EmulatedAddressSpace {
   void FreePinned(std::byte* memory);
   absl::Status PinHost(std::byte* memory, size_t bytes);
   void UnpinHost(std::byte* memory);
-  // Does not set the handle's `device`.
+  // Leaves `device` of the returned handle unset.
   absl::StatusOr<EmulatedHandle> ExportMemory(const std::byte* memory) const;
   // `file` is the memory file of the process that exported the handle.
   absl::StatusOr<std::byte*> ImportMemory(int file, const EmulatedHandle& handle);

@@ -33,7 +33,7 @@ pid_t ProcessOf(uint64_t held) { return static_cast<pid_t>((held & 0xffffffff) >
 bool IsLater(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) > 0; }
 
 // Returns true if the process has ended, even if it is not reaped yet. On systems without
-// pidfd_open, it must also be reaped.
+// pidfd_open, returns true only once the process is reaped.
 bool IsGone(pid_t pid) {
   const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (process < 0) return kill(pid, 0) != 0 && errno == ESRCH;

@@ -32,7 +32,8 @@ struct Line {
     const auto bytes = static_cast<uint32_t>(word.size());
     if (write(to, &bytes, sizeof(bytes)) < 0 || write(to, word.data(), word.size()) < 0) return;
   }
-  // Returns an empty string if the other process is gone.
+  // Waits for a word from the other process and returns it. Returns an empty string if the other
+  // process is gone.
   std::string Hear() const {
     uint32_t bytes = 0;
     if (read(from, &bytes, sizeof(bytes)) != sizeof(bytes)) return "";
@@ -173,7 +174,8 @@ TEST(EmulatedIpcTest, WorkThatFailsLeavesNoOtherProcessWaiting) {
 TEST(EmulatedIpcTest, TheHandleOfAPieceThatWasFreedIsRefused) {
   OtherProcess owner([](const Line& line) {
     const auto runtime = Device(1);
-    // Each piece begins at the address of the piece before it.
+    // Each piece is freed before the next one is allocated, so all of them begin at the same
+    // address.
     for (const size_t bytes : {4000, 4000, 40000}) {
       std::byte* const memory = *runtime->Allocate(bytes, true);
       const auto stream = *runtime->CreateStream();

@@ -36,7 +36,8 @@ struct EmulatedEvent : DeviceEvent {
   explicit EmulatedEvent(const EmulatedOrder* order) : order(order) {}
 
   const EmulatedOrder* const order;
-  // The latest recording: either in a capture, or a point of a stream.
+  // Latest recording of an event that is not interprocess: in a capture (`capture` and `tails`),
+  // or, if `capture` is null, a point in a stream's work.
   std::shared_ptr<EmulatedCapture> capture;
   EmulatedCapture::Tails tails;
   StreamPoint point;
@@ -66,7 +67,7 @@ class EmulatedOrder {
       : mutex_(mutex), scheduler_(seed, mutex, memory), recordings_(&scheduler_, mutex) {}
 
   std::unique_ptr<EmulatedStream> CreateStream(StreamKind kind);
-  // Adds work to the stream, or to its capture.
+  // Adds work to the stream or, if the stream is part of a capture, to the capture.
   absl::Status Put(EmulatedStream& stream, EmulatedWork work);
 
   absl::Status Record(EmulatedEvent& event, EmulatedStream& stream);

@@ -60,7 +60,7 @@ TEST_F(EmulatedRuntimeDeathTest, TheHostCannotTouchDeviceMemory) {
   runtime_->Free(memory);
 }
 
-// Sanitizers install their own signal handlers.
+// Sanitizers install their own signal handlers, so this test is left out with them.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(EmulatedRuntimeDeathTest, ASegmentationFaultThatWasSentEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

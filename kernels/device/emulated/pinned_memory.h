@@ -21,7 +21,7 @@ class PinnedMemory {
   absl::StatusOr<std::byte*> Allocate(size_t bytes);
   // Pins memory that the caller owns. Returns FailedPrecondition if some of it is pinned already.
   absl::Status Pin(std::byte* memory, size_t bytes);
-  // Undo Allocate and Pin, respectively. Abort on any other pointer.
+  // Free undoes Allocate, and Unpin undoes Pin. Both abort on any other pointer.
   void Free(std::byte* memory);
   void Unpin(std::byte* memory);
 

@@ -40,7 +40,7 @@ class DeviceCapture {
 class OpenCaptures {
  public:
   void Add(std::shared_ptr<DeviceCapture> capture) { captures_.push_back(std::move(capture)); }
-  // Aborts if the capture was not added.
+  // Removes `capture`. Aborts if it was not added.
   void Remove(const DeviceCapture& capture);
   // Returns the calling thread's capture, or null.
   DeviceCapture* OfThisThread() const;

@@ -33,7 +33,7 @@ uint64_t WarpOf(uint64_t stamp) { return stamp >> kWarp & 63; }
 uint64_t WarpEpochOf(uint64_t stamp) { return stamp >> kWarpEpoch & 0xffff; }
 uint64_t LaneOf(uint64_t stamp) { return stamp >> kLane & 63; }
 
-// Returns true if the accesses that `before` stands for happened before an access now.
+// Returns true if an access now is ordered after all accesses that the stamp `before` stands for.
 inline bool Ordered(uint64_t before, uint64_t now) {
   if (BlockOf(before) != BlockOf(now)) return false;
   if (EpochOf(before) != EpochOf(now)) return true;
@@ -41,8 +41,8 @@ inline bool Ordered(uint64_t before, uint64_t now) {
   return WarpEpochOf(before) != WarpEpochOf(now) || LaneOf(before) == LaneOf(now);
 }
 
-// Returns a stamp for the reads of `before` and a read now. An access that is ordered after this
-// stamp is ordered after all of these reads.
+// Returns one stamp for the reads that the stamp `before` stands for and a read now. An access that
+// is ordered after the returned stamp is ordered after all of these reads.
 inline uint64_t Merged(uint64_t before, uint64_t now) {
   if (before == 0 || Ordered(before, now)) return now;
   if (BlockOf(before) != BlockOf(now)) return kSeveralBlocks << kBlock;
@@ -154,8 +154,8 @@ void AccessChecker::Check(const Fault& access, bool shared, bool in_flight) {
       Stamp& written = shadow.written[i];
       Stamp& read = shadow.read[i];
       Stamp& added = shadow.added[i / 4];
-      // This thread has read the byte since its last SyncThreads or SyncWarp, and that read was
-      // checked. Every write since then was checked against the read.
+      // Skips the checks: this thread has read the byte since its last SyncThreads or SyncWarp, and
+      // that read was checked. Every write since then was checked against the read.
       if (!access.write && read == now && (written & kInFlight) == 0) continue;
       // In shared memory, stamps of an earlier block no longer count.
       if (shared && BlockOf(written) != BlockOf(now)) written = 0;

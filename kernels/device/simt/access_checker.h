@@ -38,7 +38,7 @@ class AccessChecker {
   AccessChecker(ThreadBlock& block, const LaunchShape& shape, const void* params,
                 size_t params_bytes, const FiberStacks& stacks, MemoryMap* memory);
 
-  // Must be called when `current` names a new block.
+  // Must be called when a block begins, once `current` names the block.
   void BeginBlock();
   // Checks an access by the running thread. `code` is the address to which the thread's call
   // returns. `align` 1 allows any address.

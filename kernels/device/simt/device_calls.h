@@ -29,7 +29,7 @@ uint32_t Gather(const char* operation, uint32_t value, int from, Place place);
 float WarpSum(float value, Place place);
 float WarpMax(float value, Place place);
 uint32_t Ballot(bool predicate, Place place);
-// `of_half`: the operands are f16; otherwise bf16.
+// Does what Mma<T> does, where T is Half if `of_half` is true and Bf16 if not.
 void Mma(float* d, const uint32_t* a, const uint32_t* b, bool of_half, Place place);
 void LoadMatrix2(uint32_t* r, const void* row, bool transposed, Place place);
 void LoadMatrix4(uint32_t* r, const void* row, bool transposed, Place place);

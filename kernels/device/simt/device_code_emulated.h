@@ -41,7 +41,8 @@ void* memset(void*, int, size_t) noexcept __asm__("baton_simt_memset");
 #define BATON_DEVICE_NAMESPACE emulated_kernels
 #ifdef BATON_CHECKED  // Inlined, so that messages name the kernel's line.
 #define BATON_DEVICE inline __attribute__((always_inline))
-// All kernels share one copy of each function, because kernels are part of every worker program.
+// Not always inlined: kernels without checks share one copy of each function, so that programs stay
+// small.
 #else
 #define BATON_DEVICE inline
 #endif

@@ -20,9 +20,9 @@ constexpr float HalfToFloat(uint16_t bits) {
   const uint32_t magnitude = uint32_t{bits} & 0x7fff;
   const uint32_t sign = uint32_t{bits} >> 15 << 31;
   if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | magnitude << 13);
-  // The shifted bits still have half's exponent bias. Read as a float, they give a value that is
-  // too small by a factor of 2^112. The product is exact, also for values that are denormal in
-  // half.
+  // The shifted bits still have the exponent bias of f16. Read as a float, they give a value that
+  // is too small by a factor of 2^112. The multiplication is exact, also for values that are
+  // denormal in f16.
   const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
 }
@@ -34,11 +34,11 @@ constexpr uint16_t FloatToHalf(float x) {
   if (magnitude > 0x7f800000) return 0x7fff;
   if (magnitude >= 0x47800000) return sign | 0x7c00;  // 2^16 and more
   if (magnitude < 0x38800000) {                       // below 2^-14: denormal in half
-    // Floats near 0.5 have the same spacing as half's denormals, so this sum rounds correctly.
+    // Floats near 0.5 have the same spacing as the denormals of f16, so this sum rounds correctly.
     const float sum = std::bit_cast<float>(magnitude) + 0.5f;
     return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(sum) - 0x3f000000);
   }
-  // A value that rounds up beyond the largest half becomes infinity without further code.
+  // If rounding goes beyond the largest f16, the carry into the exponent gives infinity.
   return sign |
          static_cast<uint16_t>((magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13);
 }

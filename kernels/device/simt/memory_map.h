@@ -39,7 +39,7 @@ class MemoryMap {
   // Marks the bytes at `to` as written or unwritten, each like its counterpart at `from`. Each of
   // the two ranges must lie in one region or in none; bytes in no region count as written.
   void CopyWritten(const void* to, const void* from, size_t bytes);
-  // Marks bytes as unwritten, because they were computed from unwritten bytes.
+  // Marks bytes as unwritten. For bytes that were computed from unwritten bytes.
   void MarkUnwritten(const void* at, size_t bytes);
   // Returns true if the `bytes` bytes from `at` on are all written. Bytes in no region count as
   // written.

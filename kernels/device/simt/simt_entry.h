@@ -2,7 +2,7 @@
 
 namespace baton::simt {
 
-// The target of an emulated Kernel::entry. BATON_KERNEL makes it.
+// Kernel::entry of an emulated kernel points to a SimtEntry, which BATON_KERNEL defines.
 struct SimtEntry {
   void (*body)(const void* params);  // runs one thread of the kernel
   int max_threads;                   // max threads per block

@@ -42,7 +42,8 @@ class ThreadBlock {
     FiberContext context;
     int stack = -1;      // -1: has not begun or has returned
     uint32_t group = 0;  // group of its next copy
-    // Operation in which the thread waits, for messages. Null once it has returned.
+    // Name of the operation in which the thread waits, for use in error messages. Null once the
+    // thread has returned.
     const char* operation = nullptr;
     Place place;
     std::vector<Copy> copies;  // oldest first
@@ -76,13 +77,14 @@ class ThreadBlock {
   // Runs the block whose index is in `current`, to its end or until a thread breaks a rule.
   absl::Status Run();
 
-  // Called by the threads of the block.
+  // The functions from here to SharedArray are called by the threads of the block.
   void SyncThreads(Place place);
   void SyncWarp(Place place);
   // Waits until all lanes of the warp have called this function with the same operation and place.
   // The last lane to arrive calls `compute` with the `post` pointers of all lanes.
   void Meet(const char* operation, Place place, void* post, void (*compute)(void* const* posts));
-  // `code` is the address to which the kernel's call returns.
+  // Begins a cp.async of the calling thread. `code` is the address to which the kernel's call
+  // returns.
   void AddCopy(void* to, const void* from, bool valid, Place place, const void* code);
   void CommitCopies();
   void WaitForCopies(int groups);
@@ -113,7 +115,7 @@ class ThreadBlock {
   static int LaneAfter(const Warp& warp, int lane);
   // Continues `thread`, and returns when another thread continues the calling one.
   void Resume(int thread);
-  // Prepares a thread that has not begun to start on stack number `stack`.
+  // Prepares a thread that has not run yet, so that it will start on stack number `stack`.
   void Begin(Thread& thread, int stack);
   int TakeStack();
   void Land(Copy& copy);

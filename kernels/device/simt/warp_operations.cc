@@ -124,8 +124,8 @@ void ComputeLoadMatrix(void* const* posts) {
   }
 }
 
-// Reports an access to the memory that a lane passes as registers, which may be any memory. `code`
-// is the address to which the kernel's call returns.
+// Tells the checker about an access to the memory that a lane passes as registers, which may be any
+// memory. `code` is the address to which the kernel's call returns.
 void CheckRegisters(const void* at, size_t bytes, bool write, const void* code) {
   AccessChecker* const checker = current.block->checker();
   if (checker != nullptr) checker->Access(at, bytes, 4, write, code);

@@ -70,9 +70,10 @@ extern const Kernel kGlobalFaults;
 //   13  memset beyond a shared array.
 extern const Kernel kBoundsFaults;
 
-// kProgram runs a program of accesses that is given in `in`, in blocks of 64 threads. The program
-// is the number of phases and then, for each phase, the End of the phase and a step for every
-// thread of the grid. All accesses are to 16 bytes: of shared memory, or of `out` if `which` is 1.
+// kProgram runs a program of accesses, in blocks of 64 threads. The program is given as the words
+// of `in`: the number of phases and then, for each phase, the way in which it ends (End), and one
+// step for every thread of the grid. A step is one access or none. All accesses are to 16 bytes: of
+// shared memory, or of `out` if `which` is 1.
 struct ProgramStep {
   enum End : uint32_t { kNothing, kSyncWarp, kSyncThreads };
   // Returns the word of a step: the access's first byte, whether it writes, and its size. The word

@@ -135,7 +135,7 @@ absl::Status JudgeAttention(SimtOptions options) {
   Array<float> query(memory, kSequences * kHeads * kDim, 0, true),
       out(memory, kSequences * kHeads * kDim, kNan, false),
       partial(memory, kSequences * kHeads * kSplits * (kDim + 2), kNan, false);
-  // Filled with NaN and invalid ids, which remain where there is no token.
+  // The arrays begin filled with NaN and invalid ids, which remain where there is no token.
   Array<uint16_t> keys(memory, kPages * kHeads * kTokens * kDim, 0xffff, true),
       values(memory, kPages * kHeads * kTokens * kDim, 0xffff, true);
   Array<int> table(memory, kSequences * kMaxPages, -1, true), lengths(memory, kSequences, 0, true);

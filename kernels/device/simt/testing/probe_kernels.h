@@ -43,7 +43,7 @@ extern const Kernel kMma;
 //   3  LoadMatrix2Transposed
 extern const Kernel kLoadMatrix;
 
-// kBarriers, kExchange, kCopies and kShared have 64 threads.
+// The kernels kBarriers, kExchange, kCopies and kShared run in blocks of 64 threads.
 
 // Threads that wait at a barrier or in a shuffle. `which` chooses the case:
 //   0  Right.
