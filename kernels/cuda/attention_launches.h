@@ -70,7 +70,7 @@ class AttentionLaunches {
     AttentionPlanParams plan;
     int64_t items;
   };
-  // The plans of attention with one size of the window, in device memory.
+  // The plans (lists of work items) of split attention for one window size, in device memory.
   struct Plans {
     explicit Plans(DeviceRuntime* runtime) : memory(runtime) {}
     std::vector<Part> parts;

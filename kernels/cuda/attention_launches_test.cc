@@ -146,8 +146,8 @@ TEST(AttentionLaunchesTest, LittleMemoryForPartialResultsChangesNoBit) {
   for (const int window : {0, 40}) {
     const auto expected = Attend({.window = window});
     ASSERT_TRUE(expected.ok()) << expected.status();
-    // If partial results may take 1 byte, the step is computed in parts of one tile each. If they may
-    // take 40,000 bytes, a part has several tiles.
+    // If partial results may take 1 byte, the step is computed in parts of one tile each. If they
+    // may take 40,000 bytes, a part has several tiles.
     for (const size_t bytes : {1, 40'000}) {
       const auto got = Attend({.max_partial_bytes = bytes, .window = window});
       ASSERT_TRUE(got.ok()) << got.status();
@@ -245,8 +245,8 @@ TEST(AttentionLaunchesTest, WhatStepsWithinLimitsNeedIsReserved) {
       }
       const auto uploaded = upload.Rows(sequences, rows, limits.layout);
       ASSERT_TRUE(uploaded.ok()) << uploaded.status();
-      // Forgets the memory of uploads: outside of a backend's step they use memory that is not
-      // reserved.
+      // Forgets what uploads have allocated so far. They use memory that is not reserved here,
+      // because this test does not run them in a backend's step.
       allocated.clear();
       const absl::Status done = launches.Attend({.step = *uploaded,
                                                  .q = q,

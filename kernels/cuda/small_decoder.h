@@ -77,8 +77,8 @@ class SmallDecoder {
   std::vector<std::byte*> pools_;
 };
 
-// Returns the next token of each of `sequences` sequences, all at the same position. Each sequence
-// has its own blocks.
+// Returns one item for each of `sequences` sequences: one token at this position. Each sequence has
+// its own blocks.
 std::vector<SmallDecoder::Item> Batch(int sequences, int position, int block_tokens);
 
 // Returns an emulated device for SmallDecoder that checks every access.

@@ -58,8 +58,8 @@ absl::Status StepGraphs::Run(int rows, int variant, absl::FunctionRef<Given()> g
   return RunWithout(rows, replayed, ops, &step);
 }
 
-// If there are too many graphs, drops the one that was replayed longest ago. The previous step may
-// have replayed it and may still be running.
+// If there are too many graphs, drops the one that was replayed longest ago. First waits for all
+// enqueued work, because the previous step may have replayed this graph and may still be running.
 absl::Status StepGraphs::MakeRoom() {
   if (graphs_ < kMaxGraphs) return absl::OkStatus();
   auto oldest = steps_.end();

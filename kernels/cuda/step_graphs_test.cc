@@ -35,7 +35,7 @@ class NumberedStepsTest : public testing::Test {
  protected:
   ~NumberedStepsTest() override { runtime_->Free(memory_); }
 
-  // Runs a step and returns the number that it wrote.
+  // Runs step number `step` and returns the number that is in device memory afterwards.
   int Run(int step) {
     const auto ops = [&] {
       return runtime_->Fill(memory_, static_cast<uint8_t>(step), 1, *stream_);

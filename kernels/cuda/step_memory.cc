@@ -64,9 +64,9 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
           {window, static_cast<size_t>(recorded + 1 + 2 * items) * kWord});
     }
   }
-  // Words of the plans of all parts of a step. A part takes one word per row, one more, and two per
-  // work item. There are at most max_tiles parts, because each has at least one tile, and at most
-  // max_tiles * ranges items.
+  // Words of the plans of all parts of a step. A part takes one word per row, one extra word, and
+  // two words per work item. There are at most max_tiles parts, because each has at least one tile,
+  // and at most max_tiles * ranges items.
   memory->attention_plan = (rows + max_tiles + 2 * max_tiles * ranges) * kWord;
 }
 

@@ -97,8 +97,8 @@ class StepUpload {
   DeviceBuffer table_;
   // A version is increased whenever the rows or ropes below may have changed.
   uint64_t rows_version_ = 0, ropes_version_ = 0;
-  // Version of rows_slab_ in which rows_ is, and version of ropes_slab_ in which ropes_ is. 0 if
-  // they are in step_slab_ instead.
+  // rows_ and ropes_ point into uploads by rows_slab_ and ropes_slab_; these are the versions of
+  // the uploads. 0 if they point into an upload by step_slab_ instead.
   uint64_t rows_slab_version_ = 0, ropes_slab_version_ = 0;
   uint64_t table_of_rows_ = 0, table_of_ropes_ = 0;
   StepRows rows_;

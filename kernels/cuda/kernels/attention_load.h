@@ -97,7 +97,8 @@ class TileLoader {
   }
 
  private:
-  // Returns true if each tile lies in one KV block, since tiles begin at multiples of their size.
+  // Returns true if KV blocks are multiples of a tile. Each tile then lies in one KV block, because
+  // tiles begin at multiples of their size.
   BATON_DEVICE bool InOneBlock() const { return pages_.block_tokens % kAttentionTileKeys == 0; }
   BATON_DEVICE bool IsSeen(int key) const { return key >= first_ && key <= last_; }
   // Returns the first element of the octet that this thread copies. Four threads share the four

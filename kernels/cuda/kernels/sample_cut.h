@@ -131,8 +131,8 @@ BATON_DEVICE Cut FindCut(const SampledRow& row, const SampleRow& ask, const uint
   const auto count = [&](int bin) { return static_cast<uint64_t>(bin_counts[bin]); };
   const auto mass = [&](int bin) { return bin_masses[bin]; };
   Cut cut = NoCut();
-  // If no more tokens have a weight than top_k keeps, top_k cuts nothing. Tokens without a weight
-  // are in no bin, and are never sampled.
+  // top_k cuts nothing if at most that many tokens have a weight. Tokens without a weight are in no
+  // bin, and are never sampled.
   if (ask.top_k > 0 &&
       BlockTotal(0, kSampleBins, count, AsFetched(), row.sums) > static_cast<uint64_t>(ask.top_k)) {
     const uint64_t k = ask.top_k;

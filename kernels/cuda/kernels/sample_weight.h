@@ -28,8 +28,9 @@ BATON_DEVICE float LogitOfKey(uint32_t key) {
   return value;
 }
 
-// Returns the weight of a token whose logarithm of the probability, relative to the best token's,
-// is x. Does the same operations as TokenWeight in logit_blocks.h, so the result has the same bits.
+// Returns e^x as an integer: the weight of a token whose log-probability is x relative to the best
+// token's. Does the same operations as TokenWeight in logit_blocks.h, so the result has the same
+// bits.
 BATON_DEVICE uint64_t WeightOf(double x) {
   if (!(x > -32)) return 0;
   const double rounded = Add(Mul(x, 1.4426950408889634), 0x1.8p52);

@@ -12,7 +12,7 @@ import scoreboard
 import main_path
 from disassembly import SassError
 
-# Classes of opcodes, by their purpose in a tile.
+# Classes of opcodes, by their purpose in the computation of a tile.
 CLASSES = (
     ("HMMA", ("HMMA",)),
     ("LDSM", ("LDSM",)),

@@ -24,7 +24,8 @@ const DeviceSequence* SequenceOf(const StepRows& step, int row, int* position) {
   return sequence;
 }
 
-// Returns the address of one element of K or V at a position.
+// Returns the address in the pool of one element of K or V, at a position of the sequence that has
+// these blocks.
 char* SlotElement(const LayerPages& pages, int64_t plane_offset, const int32_t* blocks,
                   int position, int head, int element) {
   const size_t size = DTypeBytes(pages.type);
