@@ -27,8 +27,9 @@ inline Vec WithoutDenormals(Vec x) {
   return SelectLess(Max(x, Sub(Zero(), x)), Broadcast(0x1p-126f), Mul(x, Zero()), x);
 }
 
-// Rounds activations to bf16 and stores them as floats, [k / 32][m][32], with zeros from k on. The
-// values that are multiplied with one panel of weights lie side by side.
+// Rounds rows m0 to m0 + 15 of the activations to bf16 and stores them as floats, [k / 32][m][32],
+// with zeros from k on. So the values of all rows that are multiplied with the same 32 weights lie
+// side by side.
 void PairPack(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, char* packed) {
   for (ptrdiff_t row = m0; row < m && row < m0 + 16; ++row) {
     const float* from = x + row * x_stride;
@@ -48,7 +49,9 @@ size_t PairScratchBytes(int rows, ptrdiff_t) {
   return (32 + rows) * static_cast<size_t>(kPairCols) * sizeof(float);
 }
 
-// Adds the products of one group of 32 inputs: sums[row][kPairCols] += even chain + odd chain.
+// Adds the products of one group of 32 inputs to sums[row][kPairCols]. The products of inputs 0, 2,
+// ... form one chain of fused multiply-adds, the even chain. Those of inputs 1, 3, ... form the odd
+// chain. Both start from zero; even + odd is added to the sum.
 template <int kRows>
 inline void PairTile(const float* x, ptrdiff_t x_stride, const float* wide, float* sums) {
   Vec even[kRows][kPairVecs], odd[kRows][kPairVecs];
@@ -96,7 +99,7 @@ inline void PairTileOf(int rows, const float* x, ptrdiff_t x_stride, const float
 }
 
 // Computes the sums of up to kPairCols outputs. Not inlined, so that the compiler moves no other
-// arithmetic in between the two changes of the control register.
+// arithmetic between the points where FlushDenormals sets and restores the control register.
 __attribute__((noinline)) void PairSums(const Bf16Task& task, int m0, int m1, int n0, int n1,
                                         float* wide, float* sums) {
   const FlushDenormals flush;

@@ -10,8 +10,8 @@ void CosSin(float angle, float* cosine, float* sine) {
     *cosine = *sine = std::numeric_limits<float>::quiet_NaN();
     return;
   }
-  // Splits the angle: angle = quarter * pi/2 + r. pi/2 is given in two parts (Cody & Waite 1980).
-  // The first part has 33 bits, so its product with a quarter of up to 20 bits is exact.
+  // Splits the angle: angle = quarter * pi/2 + r. pi/2 is given as a sum of two numbers (Cody &
+  // Waite 1980). The first has 33 bits, so its product with a quarter of up to 20 bits is exact.
   // Subtracting this product from the angle is exact, too.
   constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
   constexpr double kHalfPiHigh = 0x1.921fb544p+0, kHalfPiLow = 0x1.0b4611a626331p-34;

@@ -52,14 +52,14 @@ struct AttendScratch {
 // the probabilities.
 inline ptrdiff_t PartialFloats(ptrdiff_t width) { return width + 16; }
 
-// Returns the first key that the query sees.
+// Returns the position of the first key that the query sees.
 inline ptrdiff_t FirstKey(const AttentionTask& task, ptrdiff_t query) {
   const ptrdiff_t key = task.first_position + query / task.group + 1 - task.window;
   return task.window > 0 && key > 0 ? key : 0;
 }
 
-// In a tile that starts at `first_key`, a query sees the keys from KeysBefore to KeysSeen - 1,
-// counted from the tile's start. The query must see at least one key of the tile.
+// In a tile of keys that starts at position `first_key`, a query sees the keys from KeysBefore to
+// KeysSeen - 1, counted from the tile's start. The query must see at least one key of the tile.
 inline int KeysBefore(const AttentionTask& task, ptrdiff_t query, ptrdiff_t first_key) {
   const ptrdiff_t key = FirstKey(task, query);
   return key > first_key ? static_cast<int>(key - first_key) : 0;
@@ -73,7 +73,8 @@ inline int TileKeys(ptrdiff_t key, ptrdiff_t end) {
   return end - key < kKeyTile ? static_cast<int>(end - key) : kKeyTile;
 }
 
-// Queries [FirstQuery, EndQuery) see at least one of the keys from `key` to `last_key`.
+// The queries that see at least one of the keys from `key` to `last_key` are those from
+// FirstQuery(task, key) to EndQuery(task, last_key) - 1.
 inline int FirstQuery(const AttentionTask& task, ptrdiff_t key) {
   const ptrdiff_t row = key - task.first_position;
   return row > 0 ? static_cast<int>(row * task.group) : 0;
@@ -95,9 +96,9 @@ struct SpanKeys {
   int q0, q1;  // queries [q0, q1) see at least one of the span's keys
 };
 
-// Fills `rows` with the addresses of `keys` tokens of a plane, starting at token `first_key`. The
-// last address is repeated up to a whole tile. Also prefetches the tokens: they are used some
-// thousand cycles later.
+// Fills `rows` with the addresses of `keys` tokens of a plane (the K or the V of one layer and
+// head), starting at token `first_key`. The last address is repeated up to a multiple of kTileCols.
+// Also prefetches the tokens: they are used some thousand cycles later.
 template <class T>
 inline void TokenRows(const AttentionTask& task, const char* plane, ptrdiff_t first_key, int keys,
                       const T** rows) {
@@ -114,8 +115,8 @@ inline void TokenRows(const AttentionTask& task, const char* plane, ptrdiff_t fi
   for (int j = keys; j % kTileCols != 0; ++j) rows[j] = rows[keys - 1];
 }
 
-// Multiplies tiles of the queries [q0, q1) with tiles of keys. `tile_at(j)` returns the tile that
-// starts at key j.
+// Computes the scores of queries [q0, q1) for `keys` keys, a tile of queries times a tile of keys
+// at a time. `tile_at(j)` returns the tile that starts at key j.
 template <class TileAt>
 inline void ScoreTiles(const AttendScratch& s, int q0, int q1, int keys, TileAt tile_at) {
   const RowTiles tiles(q1 - q0);
@@ -156,15 +157,16 @@ inline void Scores(const AttentionTask& task, const AttendScratch& s, int q0, in
   }
 }
 
-// Returns cap * tanh(x), where x = products * scale / cap. Computed as cap - 2 * cap / (exp(2 x) +
-// 1), which tends to cap and -cap for large |x|.
+// Returns cap * tanh(x), where x = products * scale / cap. Computed as cap - 2 * cap / (exp(2 * x)
+// + 1), which tends to cap and -cap for large |x|.
 inline Vec CapScores(Vec products, float scale, float cap) {
   const Vec x = Mul(products, Broadcast(2 * (scale / cap)));
   return Sub(Broadcast(cap), Div(Broadcast(2 * cap), Add(Exp(x), Broadcast(1.0f))));
 }
 
-// Turns the scores of one query for keys [begin, keys) into probabilities relative to the new max,
-// and adds them to `sum`.
+// Turns the scores of one query for keys [begin, keys) of a tile into probabilities exp(score -
+// max), where max is taken over all keys of the span so far, and adds them to the query's partial
+// sums. Sets `factor`, by which results relative to the old max must be multiplied.
 inline void Softmax(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query, int begin,
                     int keys) {
   float* scores = s.scores + query * kKeyTile;
@@ -221,7 +223,8 @@ inline void AttendKeys(const float* p, const T* const* rows, ptrdiff_t column, i
   }
 }
 
-// Computes o[query][columns] = o * factor, then adds probability * value for each key, in order.
+// For kRows queries and kGroups * 16 columns of the output: multiplies the old output by `factor`,
+// then adds probability * value for each key of the tile, in order.
 template <class T, int kRows, int kGroups>
 inline void AttendTile(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query,
                        ptrdiff_t first_key, const T* const* rows, ptrdiff_t column) {
@@ -235,8 +238,8 @@ inline void AttendTile(const AttentionTask& task, const AttendScratch& s, ptrdif
 #pragma GCC unroll 16
     for (int v = 0; v < kVecs; ++v) acc[r][v] = Mul(Load(o + r * s.width + v * kLanes), factor);
   }
-  // All rows of the tile see the keys [shared, shared_end). Keys before and after that range are
-  // handled row by row.
+  // All kRows queries see the keys [shared, shared_end). Keys before and after that range are
+  // handled query by query.
   const int shared_end = KeysSeen(task, query, first_key);
   int shared = KeysBefore(task, query + kRows - 1, first_key);
   if (shared > shared_end) shared = shared_end;
@@ -268,16 +271,16 @@ inline void AttendTile(const AttentionTask& task, const AttendScratch& s, ptrdif
   }
 }
 
-// Returns the number of groups of sixteen columns whose sums fit into the registers for `rows`
-// rows.
+// Returns the number of groups of sixteen columns whose sums fit into the registers if `rows`
+// queries are handled together.
 constexpr int ColumnGroups(int rows) {
   int groups = 1;
   while (groups < 8 && 2 * groups * rows * kParts <= kAttendVecs) groups *= 2;
   return groups;
 }
 
-// Handles kRows queries at a time while at least kRows are left. Returns the first query not
-// handled.
+// Runs AttendTile for queries [query, end), kRows at a time, while at least kRows are left. Returns
+// the first query not handled.
 template <class T, int kRows>
 inline ptrdiff_t AttendRows(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query,
                             ptrdiff_t end, ptrdiff_t first_key, const T* const* value_rows) {

@@ -12,9 +12,9 @@ constexpr float kSmallestNormal = 0x1p-126f;
 inline float FlushInput(float x) {
   return __builtin_fabsf(x) < kSmallestNormal ? __builtin_copysignf(0.0f, x) : x;
 }
-// Rounds `exact` to float. A result that is still below the normal numbers after rounding to 24
-// bits becomes zero. Computing in double gives the correctly rounded sum of a float and a product
-// of two bf16: neither has more than 24 bits, and 53 >= 2 * 24 + 2 (Figueroa 1995).
+// Rounds `exact` to float; a result that is denormal even after rounding to 24 bits becomes zero.
+// `exact` is a float plus a product of two bf16, computed in double. Rounding it once more gives
+// the correctly rounded sum: both terms have at most 24 bits, and 53 >= 2 * 24 + 2 (Figueroa 1995).
 inline float FlushRounded(double exact) {
   if (!(__builtin_fabs(exact) < static_cast<double>(kSmallestNormal))) {
     return static_cast<float>(exact);
@@ -40,8 +40,9 @@ inline float BeyondIsZero(const Bf16* row, ptrdiff_t i, ptrdiff_t k) {
   return Wide(value);
 }
 
-// Dot product with the summation order of tdpbf16ps: every 32 elements of k give an even chain and
-// an odd chain, both starting from zero. The sum of the two chains is added to the total.
+// Dot product with the summation order of tdpbf16ps. Of every 32 elements of k, those with even
+// index form one chain of fused multiply-adds and those with odd index another, both starting from
+// zero. The sum of the two chains is added to the total.
 inline float AmxOrderDot(const Bf16* x, const Bf16* w, ptrdiff_t k) {
   float total = 0;
   for (ptrdiff_t i = 0; i < k; i += 32) {

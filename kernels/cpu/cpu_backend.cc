@@ -24,9 +24,9 @@ static_assert(static_cast<int>(DType::kF32) == static_cast<int>(Element::kF32) &
               static_cast<int>(DType::kF16) == static_cast<int>(Element::kF16) &&
               static_cast<int>(DType::kBF16) == static_cast<int>(Element::kBf16));
 
-// Limits below which the calling thread does all the work itself: handing so little work to other
-// threads would cost more than it saves.
-constexpr int64_t kMinGemm = 256 << 10;      // weights x (rows + 3): few rows are memory-bound
+// If an operation has less work than these limits, the calling thread does all of it: handing so
+// little work to other threads would cost more than it saves.
+constexpr int64_t kMinGemm = 256 << 10;      // weights * (rows + 3); 3 for reading the weights
 constexpr int64_t kMinAttention = 64 << 10;  // multiply-adds
 constexpr int64_t kMinElements = 32 << 10;
 
@@ -211,7 +211,8 @@ class CpuBackend final : public Backend {
       work += int64_t{sequence.rows} * args.q.cols * 2 *
               (args.window > 0 ? std::min(keys, args.window) : keys);
       const int tiles = (sequence.rows + tile_rows - 1) / tile_rows;
-      // The last tile has the most keys to read, so it goes first.
+      // Items are started in the order of this list. The last tile of queries has the most keys to
+      // read, so it comes first.
       for (int tile = tiles - 1; tile >= 0; --tile) {
         const int begin = tile * tile_rows, end = std::min(begin + tile_rows, sequence.rows);
         for (int head = 0; head < layout.kv_heads; ++head) {
@@ -305,8 +306,7 @@ class CpuBackend final : public Backend {
     const int m = in.rows, n = weight.rows;
     const bool alone = int64_t{n} * weight.cols * (m + 3) < kMinGemm;
     if (m <= kernels_.small_rows) {
-      // The weights are cut into eight pieces of rows per thread, but no piece is smaller than 24
-      // rows.
+      // The weight rows are cut into eight pieces per thread, but no piece is smaller than 24 rows.
       const int wanted = alone ? 1 : 8 * team_.threads();
       const int piece = std::max(24, ((n + wanted - 1) / wanted + 23) / 24 * 24);
       Run((n + piece - 1) / piece, alone, [&](int item, int) {

@@ -17,31 +17,41 @@ enum class CpuNumerics {
 };
 absl::string_view CpuNumericsName(CpuNumerics numerics);  // "f32", "amx" or "avx512-bf16"
 
-// Parses the value of a flag, for a model whose matrices all have type `weights` or narrower.
+// Parses the value of a flag, for a model whose matrices all have type `weights` or narrower. Any
+// thread. Values:
 // - `auto`: the fastest order on this processor that has the accuracy of the weights' type. Only
-//   bf16 weights get a bf16 order.
+//   bf16 weights get a bf16 order. The first call tests the processor's bf16 instructions.
 // - `portable`: the order that every x86-64 worker computes at fair speed: amx for bf16 weights,
 //   f32 for others.
 // - `f32`, `amx`, `avx512-bf16`: the order of this name.
-// Returns InvalidArgument for any other word, and for an order that does not suit the weights.
+// Returns InvalidArgument for any other word, and if the name is that of a bf16 order but the
+// weights are not bf16. CreateCpuBackend checks whether this processor can compute the order.
 absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, DType weights);
 
 struct CpuBackendOptions {
   int threads = 0;  // 0: one per core that this process may use (affinity, container's quota)
-  // Instructions that may be used. kAuto allows all that this processor has. kPortable is plain
+  // The instructions that may be used. kAuto allows all that this processor has. kPortable is plain
   // C++, which is slow and meant for tests. The choice never changes the bits of a result.
   enum class Isa { kAuto, kAvx2, kAvx512, kAmx, kPortable } isa = Isa::kAuto;
   CpuNumerics numerics = CpuNumerics::kF32;
 };
 
-// Creates the backend for x86-64 CPUs. Activations are float. Weights are used in place, at any
-// alignment, and never copied as a whole. Each operation is complete when its call returns. The
-// order of every sum is fixed, so numerics_id() names only that order: results depend neither on
-// the number of threads nor on the instruction set. K and V are rounded to nearest even when
-// written; values beyond the largest one of the pool's type become infinite.
+// Creates the backend for x86-64 CPUs and starts its threads, which the backend stops when it is
+// destroyed. Any thread; backend.h says how the backend itself may be called.
+// - Activations are float. Weights are used in place, at any alignment, and never copied as a
+//   whole.
+// - Each operation is complete when its call returns. After an error it has changed nothing.
+// - The order of every sum is fixed, so numerics_id() names only that order: results depend neither
+//   on the number of threads nor on the instruction set.
+// - K and V are rounded to nearest even when written; values beyond the largest one of the pool's
+//   type become infinite.
+// - The process ends if there is no memory for an operation's intermediate results, or if a thread
+//   cannot be started.
 //
-// Returns InvalidArgument for threads < 0 or > 1024, and FailedPrecondition if this processor lacks
-// AVX2, FMA and F16C, or the instructions that `options` asks for.
+// Returns InvalidArgument for threads < 0 or > 1024. Returns FailedPrecondition, and starts no
+// thread, if this processor lacks AVX2, FMA and F16C or the instructions for `isa` and `numerics`,
+// or if its bf16 instruction does not sum in the order of `numerics`. kPortable needs none of these
+// instructions.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options);
 
 }  // namespace baton

@@ -76,7 +76,8 @@ TEST_P(PathTest, RunsHereOrSaysWhatIsMissing) {
     EXPECT_THAT(std::string(backend.status().message()), testing::HasSubstr("this processor"));
     GTEST_SKIP() << backend.status().message();
   }
-  // Backends with equal numerics_id() must give equal bits.
+  // The portable kernels must have the same id, because backends with equal ids must give equal
+  // bits.
   const auto plain = CreateCpuBackend({1, Isa::kPortable, GetParam().numerics});
   EXPECT_EQ((*backend)->numerics_id(), (*plain)->numerics_id());
 }
@@ -183,7 +184,8 @@ TEST_P(IsaKernelsTest, ConversionsAreExactThereAndNearestEvenBack) {
     std::vector<float> wide(65536), plain_wide(65536);
     kernels().widen(all.data(), type, 65536, wide.data());
     plain().widen(all.data(), type, 65536, plain_wide.data());
-    // Widening F16 may turn a signalling NaN into a quiet one; Bf16 is widened by a shift.
+    // Even NaNs must have the same bits: where widening F16 makes a signalling NaN quiet, the plain
+    // kernels do so too. Widening Bf16 is only a shift.
     EXPECT_TRUE(SameBytes(wide, plain_wide));
     // Tests the midpoint between each value and the next, and the floats on both sides of that
     // midpoint.
@@ -383,8 +385,8 @@ class Bf16KernelsTest : public testing::TestWithParam<Bf16Param> {
   }
   int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
 
-  // Multiplies `x` [m][k] by `w` [n][k], which is copied to an odd address, in pieces as the
-  // backend cuts them. All memory that is not an input holds NaN before.
+  // Multiplies `x` [m][k] by `w` [n][k] in pieces, as the backend does. Copies `w` to an odd
+  // address first. All memory that is not an input holds NaN before.
   std::vector<float> Run(const cpu::Bf16Kernels& kernels, const std::vector<float>& x,
                          const std::vector<uint16_t>& w, int m, int n, int k,
                          const std::vector<float>& bias, const std::vector<float>& before) {

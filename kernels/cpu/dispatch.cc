@@ -32,9 +32,9 @@ absl::StatusOr<const IsaKernels*> ChooseF32(Isa isa) {
       "here");
 }
 
-// True if this processor's bf16 instructions sum in the documented order. Both answers are computed
-// once and kept: the instructions do not depend on the floating-point control register, so the
-// answers cannot change.
+// Return true if this processor's tdpbf16ps and vdpbf16ps, respectively, sum in the documented
+// order. Each answer is computed once and kept: the instructions do not depend on the
+// floating-point control register, so the answer cannot change.
 bool TilesSumAsSaid() {
   static const bool as_said = SumsAs(kAmxTiles, kAmxOrderPlain);
   return as_said;
@@ -48,8 +48,8 @@ absl::StatusOr<const Bf16Kernels*> ChooseAmxOrder(Isa isa) {
   const InstructionSets& host = HostInstructionSets();
   if (isa == Isa::kPortable) return &kAmxOrderPlain;
   if (isa == Isa::kAvx2) return &kAmxOrderAvx2;
-  // If this processor's tiles sum in another order, fused multiply-adds still compute the order of
-  // numerics 'amx'.
+  // If this processor's tiles sum in another order, they are not used, because fused multiply-adds
+  // can compute the order of numerics 'amx' too.
   const bool tiles = host.amx_bf16 && TilesSumAsSaid();
   if (isa == Isa::kAmx && !tiles) {
     return absl::FailedPreconditionError(
@@ -88,8 +88,9 @@ std::unique_ptr<char, Free> Aligned(size_t bytes) {
 bool SumsAs(const Bf16Kernels& kernels, const Bf16Kernels& plain) {
   constexpr int kRows = 3, kCols = 33, kInputs = 200;
   std::mt19937 random(1);
-  // Sign and fraction are random. The exponents cover the whole range that can affect one sum, and
-  // in the last rows the products lie near the smallest normal number.
+  // Sign and fraction are random. The exponents cover the whole range that can affect one sum. With
+  // `small`, the exponent is so low that a product of two such values lies near the smallest normal
+  // number.
   const auto sample = [&](bool small) {
     const uint32_t exponent = small ? 127 - 63 + random() % 12 - 8 : 127 + random() % 24 - 12;
     return static_cast<uint16_t>((random() & 0x807f) | exponent << 7);
@@ -158,8 +159,8 @@ absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, DType weigh
   if (name == "auto") {
     if (!bf16) return CpuNumerics::kF32;
     if (HostInstructionSets().amx_bf16 && cpu::TilesSumAsSaid()) return CpuNumerics::kAmx;
-    // Relative to fused multiply-adds, vdpbf16ps runs at half the rate on Intel and at twice the
-    // rate on AMD.
+    // vdpbf16ps has half the rate of fused multiply-adds on Intel's processors, but twice their
+    // rate on AMD's.
     if (HostInstructionSets().amd && HostInstructionSets().avx512_bf16 &&
         cpu::PairDotSumsAsSaid()) {
       return CpuNumerics::kAvx512Bf16;

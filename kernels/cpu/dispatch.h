@@ -7,19 +7,22 @@
 
 namespace baton::cpu {
 
-// The kernels that a backend runs.
+// The kernels that a backend runs. They are constants of the program, so the pointers stay valid.
 struct Dispatch {
   const IsaKernels* f32 = nullptr;
   const Bf16Kernels* bf16 = nullptr;  // null for CpuNumerics::kF32
 };
 
-// Returns the kernels for `options`. Returns FailedPrecondition, naming what is missing, if this
-// processor lacks the instructions. A bf16 instruction is tested before use: FailedPrecondition
-// also if it does not sum in the order that the numerics id stands for.
+// Returns the kernels for `options`. Any thread. Returns FailedPrecondition, naming what is
+// missing, if this processor lacks the instructions. Before the first use, a bf16 instruction is
+// tested with SumsAs. If tdpbf16ps fails this test, slower instructions compute the same order,
+// unless `options` ask for kAmx. If vdpbf16ps fails it, or kAmx was asked for, the result is
+// FailedPrecondition.
 absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options);
 
 // Returns true if `kernels` and `plain` give the same bits for a GEMM that is sensitive to the
-// order of the sum, to denormals and to rounding.
+// order of the sum, to denormals and to rounding. Any thread. The processor must have the
+// instructions of both.
 bool SumsAs(const Bf16Kernels& kernels, const Bf16Kernels& plain);
 
 }  // namespace baton::cpu

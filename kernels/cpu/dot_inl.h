@@ -13,7 +13,7 @@ constexpr int kTileCols = 4;
 constexpr int kTileSums = kTileRows * kTileCols * 16;
 
 template <class T>
-// Loads n > 0 elements, and zeros into the other lanes.
+// Loads the first n > 0 elements, at most kLanes of them, and zeros into the other lanes.
 inline Vec LoadWidePartial(const T* p, ptrdiff_t n) {
   T values[kLanes] = {};
   __builtin_memcpy(values, p, (n < kLanes ? n : kLanes) * sizeof(T));
@@ -25,8 +25,9 @@ inline void StorePartial(float* p, Vec x, ptrdiff_t n) {
   __builtin_memcpy(p, values, (n < kLanes ? n : kLanes) * sizeof(float));
 }
 
-// Computes kRows rows of x (padded to whole groups) times kCols rows of weights read in place, as
-// sums[row][col][16]. Prefetches the weights that lie `ahead` elements further, for the next call.
+// Multiplies kRows rows of x with kCols rows of weights, which are read in place. Each pair of rows
+// gives sixteen partial sums, sums[row][col][16]. Rows of x must be padded with zeros to a multiple
+// of sixteen elements. Prefetches the weights that lie `ahead` elements further, for the next call.
 template <class T, int kRows, int kCols>
 inline void DotRows(const float* x, ptrdiff_t x_stride, const T* const* rows, ptrdiff_t k,
                     ptrdiff_t ahead, float* sums) {
@@ -84,8 +85,10 @@ inline void DotRows(const float* x, ptrdiff_t x_stride, const T* const* rows, pt
   }
 }
 
-// Widens elements [k0, k1) of n rows for DotTile, as [n / 4][part][group][4][kLanes]. Rows from n
-// on and elements from k1 on are zeros. Prefetches the elements that lie `ahead` further.
+// Widens elements [k0, k1) of n rows to floats, in the order in which DotTile reads them: [n /
+// 4][part][group][4][kLanes]. A group is sixteen elements of a row, and a part is one Vec of a
+// group. Missing rows and elements are zeros. Prefetches the elements that lie `ahead` further, for
+// the next call.
 template <class T>
 inline void PackRows(const T* const* rows, int n, ptrdiff_t k0, ptrdiff_t k1, ptrdiff_t ahead,
                      float* packed) {
@@ -123,7 +126,7 @@ inline void PackRows(const T* const* rows, int n, ptrdiff_t k0, ptrdiff_t k1, pt
   }
 }
 
-// Four weight rows widened by PackRows.
+// A tile of four weight rows that PackRows has widened.
 struct PackedTile {
   PackedTile(const float* packed, ptrdiff_t group_count) : tile(packed), groups(group_count) {}
   Vec At(int c, ptrdiff_t group, int part) const {
@@ -133,7 +136,8 @@ struct PackedTile {
   ptrdiff_t groups;
 };
 
-// Four weight rows read in place. The number of elements must be a multiple of sixteen.
+// A tile of four weight rows that are read in place. Their number of elements must be a multiple of
+// sixteen.
 template <class T>
 struct RawTile {
   RawTile(const T* const* w, ptrdiff_t k0) : rows{w[0] + k0, w[1] + k0, w[2] + k0, w[3] + k0} {
@@ -145,8 +149,8 @@ struct RawTile {
   const T* rows[kTileCols];
 };
 
-// Adds the products of kRows rows of x with a tile of four weight rows to sums[row][col][16]. If
-// `first`, the sums start from zero.
+// Adds the products of kRows rows of x with the four weight rows of `tile` (a PackedTile or a
+// RawTile) to sums[row][col][16]. If `first`, the sums start from zero.
 template <int kRows, class Tile>
 inline void DotTile(const float* x, ptrdiff_t x_stride, const Tile tile, ptrdiff_t groups,
                     bool first, float* sums) {
@@ -195,7 +199,7 @@ inline void DotTileOf(int rows, const float* x, ptrdiff_t x_stride, const Tile& 
   DotTile<kRows>(x, x_stride, tile, groups, first, sums);
 }
 
-// Cuts `rows` rows into tiles of nearly equal height.
+// Cuts `rows` rows into tiles of at most kTileRows rows and nearly equal height.
 struct RowTiles {
   explicit RowTiles(int row_count) : rows(row_count), count((rows + kTileRows - 1) / kTileRows) {}
   int begin(int tile) const { return tile * rows / count; }

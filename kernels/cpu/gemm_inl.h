@@ -34,17 +34,19 @@ inline void FinishTile(const GemmTask& task, int m, int rows, int n, int n1, con
   }
 }
 
-// Multiplies one panel of weights with the rows [m0, m1), one block of inputs after another. If
-// there are many rows, each block of weights is widened once and all row tiles use this copy from
-// the cache. If there are few rows, each row tile widens the weights while loading them into
-// registers. The sums stay in `scratch` between blocks.
+// Multiplies one panel of weights (weight rows [n0, n1)) with the activation rows [m0, m1), one
+// block of kKBlock inputs after another. If there are many activation rows, each block of weights
+// is widened once and all tiles of activation rows use this copy from the cache. If there are few,
+// each tile widens the weights while loading them into registers. The sums stay in `scratch`
+// between blocks.
 template <class T>
 void GemmPanel(const GemmTask& task, int m0, int m1, int n0, int n1, float* scratch) {
   float* packed = scratch;
   float* sums = scratch + kPanelCols * kKBlock;
   const int col_tiles = (n1 - n0 + kTileCols - 1) / kTileCols;
   const RowTiles tiles(m1 - m0);
-  // Column numbers beyond the last column repeat the last column. Their results are discarded.
+  // Pointers to the weight rows. The last tile of four is filled up with pointers to the last row;
+  // the results of these are discarded.
   const T* rows[kPanelCols + kTileCols];
   for (int c = 0; c < col_tiles * kTileCols; ++c) {
     rows[c] = static_cast<const T*>(task.w) + (n0 + c < n1 ? n0 + c : n1 - 1) * task.k;
@@ -154,7 +156,7 @@ void GemmSmall(const GemmTask& task, int m0, int m1, int n0, int n1) {
   }
 }
 
-// Floats for one widened block of weights and for the sums of all tiles of a panel.
+// Floats of scratch memory: one widened block of weights, and the sums of all tiles of a panel.
 constexpr size_t kGemmScratch = kPanelCols * kKBlock + ((kBlockRows + kTileRows - 1) / kTileRows) *
                                                            ((kPanelCols + 3) / 4) * kTileSums;
 

@@ -16,9 +16,9 @@ Cpuid Leaf(unsigned leaf, unsigned subleaf) {
   return r;
 }
 
-// Asks Linux for the AMX tiles. Since version 5.16 Linux gives them to a process that asks; the
-// process's threads have them from then on. Linux refuses if some thread's alternate signal stack
-// is too small to hold them.
+// Asks Linux for the AMX tiles, and returns true if this process may use them. Since version 5.16
+// Linux gives them to a process that asks; from then on, all threads of the process have them.
+// Linux refuses if some thread's alternate signal stack is too small to hold the tiles.
 bool TilesAllowed() {
   constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;

@@ -4,9 +4,7 @@
 
 namespace baton::cpu {
 
-// Instruction sets that this processor has and that the operating system lets this process use. The
-// first call of HostInstructionSets() asks the operating system for the AMX tiles, which a process
-// gets only on request.
+// Instruction sets that this processor has and that the operating system lets this process use.
 struct InstructionSets {
   bool avx2 = false;         // includes FMA and F16C
   bool avx512 = false;       // F, BW, DQ and VL
@@ -14,6 +12,9 @@ struct InstructionSets {
   bool amx_bf16 = false;     // tdpbf16ps; includes all of the above
   bool amd = false;
 };
+// Returns the instruction sets of this process; the result never changes. Any thread; cannot fail.
+// The first call asks the operating system for the AMX tiles, which a process gets only on request.
+// If it refuses, `amx_bf16` is false.
 const InstructionSets& HostInstructionSets();
 
 }  // namespace baton::cpu

@@ -4,10 +4,15 @@
 #include <cstdint>
 
 // The kernels of one instruction set as a table of function pointers, and their argument structs.
+//
+// Any thread may call a kernel, and several threads at once if they share neither scratch memory
+// nor outputs. A kernel keeps no pointer after the call, allocates no memory, calls no maths
+// library and cannot fail: it checks no argument. Pointers to elements may be unaligned. Scratch
+// memory may hold anything before a call and after it. Strides are in floats.
+//
 // This file, and files that include it from a kernels_*.cc, use no inline function of the standard
-// library or Abseil. The linker keeps one copy of such a function for the whole program, and it
-// could be the copy compiled for AVX-512. Pointers to elements may be unaligned. No function
-// allocates memory or calls a maths library.
+// library or Abseil. The linker keeps one copy of such a function for the whole program. This could
+// be the copy compiled for AVX-512, which other processors can't run.
 namespace baton::cpu {
 
 enum class Element : int { kF32, kF16, kBf16 };  // same values as DType
@@ -66,7 +71,7 @@ struct AttentionTask {
   Element type;
 };
 
-// Rotates the heads of one row. Cosines and sines of the angles are given.
+// Arguments of `rotate`: the heads of one row, with cosine and sine of the angle of each pair.
 struct RopeTask {
   const float* in;  // [heads * head_dim]
   float* out;       // may be `in`
@@ -80,24 +85,29 @@ struct RopeTask {
 struct IsaKernels {
   const char* name;
 
-  // `gemm` and `gemm_small` compute rows [m0, m1) and outputs [n0, n1). `gemm` accepts up to
-  // kBlockRows rows and kPanelCols outputs; its `scratch` has `gemm_scratch` floats and is 64-byte
-  // aligned. `gemm_small` accepts up to `small_rows` rows and any number of outputs, and reads the
-  // weights in place.
+  // `gemm` and `gemm_small` compute rows [m0, m1) and outputs [n0, n1) of a GEMM. `gemm` accepts up
+  // to kBlockRows rows and kPanelCols outputs; its `scratch` has `gemm_scratch` floats and is
+  // 64-byte aligned. `gemm_small` accepts up to `small_rows` rows and any number of outputs, and
+  // reads the weights in place.
   void (*gemm)(const GemmTask& task, int m0, int m1, int n0, int n1, float* scratch);
   size_t gemm_scratch;
   void (*gemm_small)(const GemmTask& task, int m0, int m1, int n0, int n1);
   int small_rows;
 
   // `attend` computes the attention of a whole task. `attend_span` and `attend_merge` do the same
-  // in two steps: `attend_span` computes the partial results of one span of keys (in any order and
-  // on any thread), and `attend_merge` merges the partial results of all spans.
+  // in two steps: `attend_span` computes the partial results of one span of keys, in any order and
+  // on any thread. Then `attend_merge` merges those of all spans from task.first_span on, which lie
+  // one after another in `partials`.
   void (*attend)(const AttentionTask& task, float* scratch);
   void (*attend_span)(const AttentionTask& task, int span, float* partial, float* scratch);
   void (*attend_merge)(const AttentionTask& task, const float* partials, float* scratch);
   size_t (*attend_scratch)(int queries, int head_dim);  // in floats
   size_t (*attend_partial)(int queries, int head_dim);  // in floats, for one span
 
+  // `rms_norm`, `silu_mul` and `exp` compute `n` values; `out` may be `in` or `gate`. `rms_norm` is
+  // in / sqrt(mean(in^2) + epsilon) * weight. `silu_mul` is gate / (1 + exp(-gate)) * up. `widen`
+  // and `narrow` convert `n` values to and from float. `narrow` rounds to nearest even; values that
+  // are too large become infinite.
   void (*rms_norm)(const float* in, const void* weight, Element type, float epsilon, int n,
                    float* out);
   void (*silu_mul)(const float* gate, const float* up, int n, float* out);

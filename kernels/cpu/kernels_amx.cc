@@ -7,8 +7,9 @@
 
 // GEMMs with tdpbf16ps. The weights are the left operand: 32 elements of each of sixteen weight
 // rows form a tile exactly as they lie in the file. So for few activations no weights are copied,
-// and one mapped file serves all processes. The activations are the right operand, packed as pairs
-// [m / 16][k / 32][16 pairs][columns][2]. A tile of sums is [16 outputs][columns].
+// and one mapped file serves all processes. The activations are the right operand, packed as [m /
+// 16][k / 32][16 pairs][rows][2], where a pair is two neighbouring inputs. A tile of sums is [16
+// outputs][rows]. A tile has up to sixteen activation rows; they are its columns.
 //
 // Tile instructions are written as assembly, because GCC 12 declares its intrinsics without the
 // memory that they read. The compiler itself never uses a tile register.
@@ -19,7 +20,8 @@ constexpr int kPanel = 32;    // weight rows per step: two by two tiles of sums
 constexpr int kGroup = 128;   // weight rows that stay in the second-level cache together
 constexpr int kFewRows = 32;  // max activation rows for which weights are not copied
 constexpr int kBlock = 512;   // max activation rows per call
-// Inputs per part of a group of weight rows; such a part stays in the cache.
+// Weights are used in parts of this many inputs, so that one part of a group of weight rows stays
+// in the cache.
 constexpr ptrdiff_t kKPart = 2048;
 constexpr ptrdiff_t kTileBytes = 1024;
 
@@ -31,12 +33,12 @@ constexpr ptrdiff_t kTileBytes = 1024;
                "r"(static_cast<ptrdiff_t>(stride))                 \
                : "memory")
 #define BATON_TILE_ZERO(tile) asm volatile("tilezero %%tmm" #tile ::)
-// Computes sums += weights x activations.
+// Computes sums += weights x activations. The arguments are numbers of tile registers.
 #define BATON_TILE_DOT(sums, weights, activations) \
   asm volatile("tdpbf16ps %%tmm" #activations ", %%tmm" #weights ", %%tmm" #sums ::)
 
 // Sets up the tile registers: tiles 0 to 3 hold sums, 4 and 5 weights, 6 and 7 activations.
-// `columns` is the number of activation rows.
+// `columns` is the number of activation rows in a tile.
 class TilesInUse {
  public:
   explicit TilesInUse(int columns) {
@@ -52,8 +54,8 @@ class TilesInUse {
     }
     asm volatile("ldtilecfg %0" ::"m"(config));
   }
-  // Returns the tiles to their initial state, so that the kernel need not save them when it
-  // switches threads.
+  // Returns the tiles to their initial state, so that the operating system need not save them when
+  // it switches threads.
   ~TilesInUse() { asm volatile("tilerelease" ::); }
 };
 
@@ -67,7 +69,8 @@ inline __m512i Narrow32(const float* p, ptrdiff_t n) {
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
 }
 
-// Packs rows m0 to m0 + 15, as one tile of pairs for each 32 inputs.
+// Rounds activation rows m0 to m0 + 15 to bf16 and packs them, as one tile for every 32 inputs.
+// Each row of a tile has one pair of neighbouring inputs of every activation row.
 void AmxPack(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, char* packed) {
   const int rows = m - m0 < 16 ? m - m0 : 16, columns = Columns(m);
   const ptrdiff_t bytes = 64 * columns;
@@ -91,7 +94,7 @@ size_t AmxPackedBytes(int m, ptrdiff_t k) {
   return (m + 15) / 16 * (RoundUp32(k) / 32) * static_cast<size_t>(64 * Columns(m));
 }
 
-// Position of the weight tiles of one panel.
+// The place in memory of the weight tiles of one panel, which is kPanel weight rows.
 struct Weights {
   const char* at;
   ptrdiff_t row_bytes;   // from one row of a tile to the next
@@ -100,9 +103,9 @@ struct Weights {
   char* copy;            // copy of the tiles, in PackPanel's layout; may be null
 };
 
-// Multiplies `steps` groups of 32 inputs. Adds the products of the first sixteen activations to
-// tiles 0 and 1. With kTwo, also adds the products of the next sixteen activations to tiles 2 and
-// 3.
+// Multiplies `steps` groups of 32 inputs. Adds the products of the first sixteen activation rows to
+// tiles 0 and 1. With kTwo, also adds the products of the next sixteen activation rows to tiles 2
+// and 3. With kCopy, also stores the tiles of weights at w.copy.
 template <bool kTwo, bool kCopy = false>
 inline void Steps(Weights w, const char* x0, const char* x1, int columns, ptrdiff_t steps) {
   const ptrdiff_t x_row = 4 * columns, x_step = 64 * columns;
@@ -128,8 +131,8 @@ inline void Steps(Weights w, const char* x0, const char* x1, int columns, ptrdif
   }
 }
 
-// Writes one stored tile of sums to the output: sixteen outputs from n on, for `columns`
-// activations from m on. Adds bias and old output.
+// Writes one stored tile of sums to the output: sixteen outputs from n on, as far as n1, for
+// `columns` activation rows from m on. Adds the bias and the old output if the task asks for them.
 inline void FinishTile(const Bf16Task& task, const float* sums, int m, int columns, int n, int n1) {
   const int count = n1 - n < 16 ? n1 - n : 16;
   if (count <= 0) return;
@@ -171,6 +174,7 @@ inline void FinishSums(const Bf16Task& task, const float* sums, int m, int m1, i
 }
 
 // Computes up to kFewRows activation rows with whole panels of weights, which are read in place.
+// kTwo is true for more than sixteen activation rows.
 template <bool kTwo>
 void FewRows(const Bf16Task& task, int m0, int m1, int n0, int n1, float* sums) {
   const int columns = Columns(task.m);

@@ -5,19 +5,20 @@
 #include "kernels/cpu/bf16_kernels.h"
 // clang-format on
 
-// GEMMs with vdpbf16ps. Weights are used in place: each of sixteen lanes multiplies two
-// neighbouring elements.
+// GEMMs with vdpbf16ps. Weights are used in place. In each of sixteen lanes, the instruction
+// multiplies two neighbouring inputs with their weights.
 namespace baton::cpu {
 namespace {
 
 constexpr int kDotRows = 6, kDotWeights = 4;  // register tile: 24 sums
 constexpr int kDotPanel = 24;                 // weight rows per call, whole tiles
 constexpr int kDotBlockRows = 96;
-// Inputs per block of a panel; such a block of weights stays in the cache.
+// Weights are used in blocks of this many inputs, so that one block of a panel stays in the cache.
 constexpr ptrdiff_t kDotBlock = 2048;
 constexpr int kDotSums = kDotRows * kDotWeights * 16;
 
-// Rounds activations to bf16: [m][RoundUp32(k)], with zeros from k on.
+// Rounds activation rows m0 to m0 + 15 to bf16. `packed` is [m][RoundUp32(k)], with zeros from k
+// on.
 void DotPack(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, char* packed) {
   const ptrdiff_t stride = RoundUp32(k);
   for (ptrdiff_t row = m0; row < m && row < m0 + 16; ++row) {
@@ -28,7 +29,7 @@ void DotPack(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, cha
       const Vec in = left >= 16 ? Load(from + i)
                      : left > 0 ? LoadWidePartial(from + i, left)
                                 : Zero();
-      // Rounds to nearest even; denormals become zero.
+      // The instruction rounds to nearest even and turns denormals into zeros.
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i),
                           reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(in)));
     }

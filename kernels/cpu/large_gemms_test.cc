@@ -53,7 +53,7 @@ class Guarded {
   char* data_;
 };
 
-// Rounds to nearest even. Widened() converts back exactly.
+// Rounds floats to the 16-bit `type`, to nearest even. Widened() converts back exactly.
 std::vector<uint16_t> Narrowed(const std::vector<float>& wide, DType type) {
   std::vector<uint16_t> narrow(wide.size());
   cpu::kPortableKernels.narrow(wide.data(), static_cast<ptrdiff_t>(wide.size()),
@@ -67,7 +67,8 @@ std::vector<float> Widened(const std::vector<uint16_t>& narrow, DType type) {
   return wide;
 }
 
-// Weight rows that the reference functions take together, stored as columns [k][16].
+// The reference functions below take sixteen weight rows at a time, as the columns of a matrix
+// [k][16].
 constexpr int kColumns = 16;
 constexpr int kWhole = 32;  // k is padded to a multiple of it
 
@@ -86,8 +87,8 @@ void Tree(float lanes[16][kColumns], float* out) {
   std::memcpy(out, lanes[0], sizeof(lanes[0]));
 }
 
-// Computes the lanes one after another, each in a register, and then sums them by ReduceFour's tree
-// (dot_inl.h).
+// Computes the sixteen lanes one after another, each in a register, and then sums them by
+// ReduceFour's tree (vec_portable.h).
 BATON_FUSED void F32Order(const float* x, const float* w, size_t k, float* out) {
   float lanes[16][kColumns];
   for (int l = 0; l < 16; ++l) {
@@ -137,8 +138,8 @@ struct Shape {
   int m, k, n;
 };
 
-// A GEMM and its expected results: `sums` is without, and `finished` with bias and old output
-// added.
+// The operands of a GEMM and its expected results: `sums` without bias and old output, and
+// `finished` with both added.
 struct Product {
   Shape shape;
   DType type;
@@ -310,7 +311,8 @@ TEST_P(LargeGemmsTest, HaveTheBitsOfTheirOrderAndTouchNothingElse) {
                                   .out = more.tensor})
                           .ok());
           ASSERT_TRUE(Holds(more, p.finished));
-          // The logits of some rows are the same GEMM, so they have the same sums.
+          // Logits multiplies some rows of the same input with the same weights, so it must give
+          // the same sums for these rows.
           const std::vector<int> rows = {m - 1, 0, m / 2};
           std::vector<float> chosen;
           for (const int row : rows) {

@@ -1,10 +1,11 @@
 #pragma once
 
-// Builds the table of an instruction set's kernels. Only kernels_*.cc include this file, after all
-// other *_inl.h.
+// Defines MakeTable. Only kernels_*.cc include this file, after all other *_inl.h.
 namespace baton::cpu {
 namespace {
 
+// Returns the table of the kernels that were compiled for the including file's instruction set.
+// `name` must be a string literal, because the table keeps the pointer.
 constexpr IsaKernels MakeTable(const char* name) {
   return {.name = name,
           .gemm = Gemm,

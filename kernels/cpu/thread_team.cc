@@ -8,8 +8,8 @@
 namespace baton::cpu {
 namespace {
 
-// Number of spins before a thread sleeps. They take about 20 microseconds, longer than the time
-// between two parallel operations of a step.
+// Number of times that a thread checks for a change before it sleeps. The checks take about 20
+// microseconds, longer than the time between two parallel operations of a step.
 constexpr int kSpins = 1000;
 
 // Waits until `value` differs from `old`. Spins first, then sleeps.

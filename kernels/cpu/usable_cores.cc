@@ -21,8 +21,8 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-// Returns the cores of a quota of `quota` microseconds in every `period` microseconds. Returns 0 if
-// the texts give no quota.
+// Returns the cores of a quota of `quota` microseconds of processor time in every `period`
+// microseconds. Returns 0 if the texts are not two positive numbers.
 int Cores(absl::string_view quota, absl::string_view period) {
   int64_t used, every;
   if (!absl::SimpleAtoi(quota, &used) || !absl::SimpleAtoi(period, &every)) return 0;
@@ -30,7 +30,8 @@ int Cores(absl::string_view quota, absl::string_view period) {
   return static_cast<int>(std::clamp<int64_t>(used / every, 1, 1 << 20));
 }
 
-// Reads the quota of control groups version 2. The file says "max 100000" or "270000 100000".
+// Reads the quota of control groups version 2. The file has quota and period in microseconds, such
+// as "270000 100000", or "max 100000" if there is no quota.
 int CoresOfV2(const std::string& folder) {
   const std::vector<std::string> words = absl::StrSplit(FirstLine(folder + "/cpu.max"), ' ');
   return words.size() == 2 ? Cores(words[0], words[1]) : 0;

@@ -7,9 +7,9 @@
 
 #include "kernels/cpu/isa_kernels.h"
 
-// Sixteen float lanes as two AVX2 registers. Only kernels_avx2.cc includes this file. Everything
-// here has internal linkage, so that no code compiled with AVX2 can replace a function of another
-// file.
+// Sixteen float lanes as two AVX2 registers. Defines the same types, constants and functions as
+// vec_portable.h, with the same results. Only kernels_avx2.cc includes this file. Everything here
+// has internal linkage, so that no code compiled with AVX2 can replace a function of another file.
 namespace baton::cpu {
 namespace {
 
@@ -58,7 +58,8 @@ inline Vec LoadWide(const Bf16* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 
-// Rounds to nearest even. Values that are too large become infinite; NaN stays NaN.
+// Stores the lanes of x as elements of the type of `p`, rounded to nearest even. Values that are
+// too large for the type become infinite; NaN stays NaN.
 inline void StoreNarrow(float* p, Vec x) { Store(p, x); }
 inline void StoreNarrow(F16* p, Vec x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
@@ -76,8 +77,8 @@ inline void StoreNarrow(Bf16* p, Vec x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
 }
 
-// Sums the sixteen lanes of each of four arrays. The tree adds lane l + 8 to lane l, then lane l +
-// 4 to lane l, then lane l + 2, then lane l + 1.
+// Sums the sixteen lanes of each of four arrays, and stores the four sums in `out`. The tree adds
+// lane l + 8 to lane l, then lane l + 4 to lane l, then lane l + 2, then lane l + 1.
 inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
   const Vec a8 = Add(Load(a), Load(a + 8)), b8 = Add(Load(b), Load(b + 8));
   const Vec c8 = Add(Load(c), Load(c + 8)), d8 = Add(Load(d), Load(d + 8));
@@ -108,7 +109,8 @@ inline void WidenTransposed(const Bf16* const* rows, ptrdiff_t k0, float* out) {
         t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
         t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
       }
-      // After this loop, half h of r[4 q + p] is pair 4 h + p of rows 4 q to 4 q + 3.
+      // After this loop, the 128-bit half h of register r[4 q + p] holds pair 4 h + p of each of
+      // the rows 4 q to 4 q + 3. A pair is two neighbouring bf16 elements.
 #pragma GCC unroll 8
       for (int i = 0; i < 8; i += 4) {
         r[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);

@@ -7,7 +7,8 @@
 
 #include "kernels/cpu/isa_kernels.h"
 
-// Sixteen float lanes as one AVX-512 register. Only kernels compiled for AVX-512 include this file.
+// Sixteen float lanes as one AVX-512 register. Defines the same types, constants and functions as
+// vec_portable.h, with the same results. Only kernels compiled for AVX-512 include this file.
 // Everything here has internal linkage, so that no code compiled with AVX-512 can replace a
 // function of another file.
 namespace baton::cpu {
@@ -58,7 +59,8 @@ inline Vec LoadWide(const Bf16* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
-// Rounds to nearest even. Values that are too large become infinite; NaN stays NaN.
+// Stores the lanes of x as elements of the type of `p`, rounded to nearest even. Values that are
+// too large for the type become infinite; NaN stays NaN.
 inline void StoreNarrow(float* p, Vec x) { Store(p, x); }
 inline void StoreNarrow(F16* p, Vec x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
@@ -81,8 +83,8 @@ inline __m256 FoldHalves(const float* p) {
   return _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
 }
 
-// Sums the sixteen lanes of each of four arrays. The tree adds lane l + 8 to lane l, then lane l +
-// 4 to lane l, then lane l + 2, then lane l + 1.
+// Sums the sixteen lanes of each of four arrays, and stores the four sums in `out`. The tree adds
+// lane l + 8 to lane l, then lane l + 4 to lane l, then lane l + 2, then lane l + 1.
 inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
   const __m256 a8 = FoldHalves(a), b8 = FoldHalves(b), c8 = FoldHalves(c), d8 = FoldHalves(d);
   const __m256 ab4 =
@@ -101,7 +103,7 @@ inline void ReduceFour(const float* a, const float* b, const float* c, const flo
   _mm_storeu_ps(out, _mm_shuffle_ps(acbd1, acbd1, 0xd8));
 }
 
-// Exchanges rows and columns of sixteen rows of sixteen 32-bit values.
+// Transposes a matrix of 16 x 16 values of 32 bits, with one register for each row.
 inline void Transpose16(__m512i* r) {
   __m512i t[16];
 #pragma GCC unroll 16
@@ -109,7 +111,8 @@ inline void Transpose16(__m512i* r) {
     t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
     t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
   }
-  // After this loop, quarter q of r[4 j + c] is column 4 q + c of rows 4 j to 4 j + 3.
+  // After this loop, the 128-bit quarter q of register r[4 j + c] holds column 4 q + c of the rows
+  // 4 j to 4 j + 3.
 #pragma GCC unroll 16
   for (int i = 0; i < 16; i += 4) {
     r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);

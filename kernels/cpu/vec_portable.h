@@ -6,8 +6,9 @@
 #include "kernels/cpu/isa_kernels.h"
 
 // Sixteen float lanes as plain C++: the reference implementation of every lane operation, for tests
-// of the other headers. Only kernels_portable.cc includes this file. `__builtin_fmaf` rounds once
-// on every machine; where the processor has no such instruction, the C library computes it.
+// of vec_avx2.h and vec_avx512.h. Pointers may be unaligned. Functions of one Vec work on each lane
+// by itself. Only kernels_portable.cc includes this file. `__builtin_fmaf` rounds once on every
+// machine; where the processor has no such instruction, the C library computes it.
 namespace baton::cpu {
 namespace {
 
@@ -124,7 +125,8 @@ inline Vec LoadWide(const T* p) {
   return Map([&](int i) { return Wide(values[i]); });
 }
 
-// Rounds to nearest even. Values that are too large become infinite; NaN stays NaN.
+// Stores the lanes of x as elements of the type of `p`, rounded to nearest even. Values that are
+// too large for the type become infinite; NaN stays NaN.
 inline void StoreNarrow(float* p, Vec x) { Store(p, x); }
 inline void StoreNarrow(F16* p, Vec x) {
   F16 values[kLanes];
@@ -145,8 +147,8 @@ inline float ReduceOne(const float* p) {
   }
   return sum[0];
 }
-// Sums the sixteen lanes of each of four arrays. The tree adds lane l + 8 to lane l, then lane l +
-// 4 to lane l, then lane l + 2, then lane l + 1.
+// Sums the sixteen lanes of each of four arrays, and stores the four sums in `out`. The tree adds
+// lane l + 8 to lane l, then lane l + 4 to lane l, then lane l + 2, then lane l + 1.
 inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
   const float sums[] = {ReduceOne(a), ReduceOne(b), ReduceOne(c), ReduceOne(d)};
   __builtin_memcpy(out, sums, sizeof(sums));
