@@ -9,7 +9,8 @@
 
 namespace baton::mutations {
 
-// Tokens [begin, end) of a source. The range may be empty, between two tokens.
+// Tokens [begin, end) of a source. If the range is empty, it stands for the place before token
+// `begin`.
 struct TokenRange {
   size_t begin = 0, end = 0;
 
@@ -35,7 +36,7 @@ enum class Binding {
 // `<` counts as an operator.
 class CodeStructure {
  public:
-  // The object refers to the source, which must outlive it.
+  // The object keeps views into the source, which must outlive it.
   explicit CodeStructure(absl::string_view source);
 
   // Returns true if every bracket has a matching one. If false, no function below may be called.
@@ -46,13 +47,13 @@ class CodeStructure {
   const Token& token(size_t i) const { return tokens_[i]; }
   bool Is(size_t i, std::initializer_list<absl::string_view> texts) const;
 
-  // Returns the bracket that matches bracket i, or kNone if token i is no bracket.
+  // Returns the index of the bracket that matches token i, or kNone if token i is no bracket.
   size_t partner(size_t i) const { return partner_[i]; }
   bool Opens(size_t i) const { return partner_[i] != kNone && partner_[i] > i; }
   bool Closes(size_t i) const { return partner_[i] != kNone && partner_[i] < i; }
 
-  // Returns the innermost bracket that is open between tokens i - 1 and i, or kNone if there is
-  // none.
+  // OpenAt returns the index of the innermost bracket that is open between tokens i - 1 and i, or
+  // kNone if there is none.
   static constexpr size_t kNone = static_cast<size_t>(-1);
   size_t OpenAt(size_t i) const;
 

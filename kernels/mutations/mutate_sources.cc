@@ -56,7 +56,8 @@ class SourceMutator {
   SourceMutator(std::vector<std::string> lists, std::vector<std::string> sources)
       : list_paths_(std::move(lists)), sources_(std::move(sources)) {}
 
-  // Writes all files into `folder`. On errors, prints them and returns false.
+  // Writes the mutated sources and all_mutations.cc into `folder`. Prints every error. Returns
+  // false if there was any.
   bool Run(const fs::path& folder) {
     for (const std::string& source : sources_) changes_[source];
     for (const std::string& path : list_paths_) Read(path);

@@ -27,7 +27,7 @@ std::ostream& operator<<(std::ostream& out, const Mutation& mutation);
 // function, so a program can be linked with at most one copy.
 std::vector<Mutation> AllMutations();
 
-// Returns the mutations of one list. Aborts if there are none.
+// Returns the mutations of one list, which is named as in Mutation::list. Aborts if there are none.
 std::vector<Mutation> OfList(absl::Span<const Mutation> mutations, absl::string_view list);
 
 // Returns the mutations that are not among `others`.
@@ -49,15 +49,15 @@ bool WasReached(int number);
 void ForgetReached();
 
 struct MutationReport {
-  // First error that the judge found without a mutation, or OK. If it is an error, no mutation was
-  // tried.
+  // The first error that `judge`, the argument of TryMutations, returned without a mutation, or OK.
+  // If it is an error, no mutation was tried.
   absl::Status unmutated;
-  // The mutations that were tried. `caught`: the judge found an error with the mutation on.
-  // `missed`: it found none.
+  // The mutations that were tried. With a mutation of `caught` switched on, `judge` returned an
+  // error; with one of `missed`, it returned none.
   std::vector<Mutation> caught, missed;
 };
 
-// Tests a test. `judge` runs code of the mutated copy, with choices sampled from the seed, and
+// Tests a test. `judge` runs code of the mutated copy with inputs that depend on the seed, and
 // returns the first error that it finds. First, `judge` is called with seeds 0 to seeds - 1 without
 // a mutation, and must find no error. Then each of `mutations` whose code was reached in these runs
 // is tried: `judge` is called with one seed after the other until it finds an error.

@@ -15,7 +15,8 @@ constexpr absl::string_view kSymbols[] = {
 
 bool InWord(char c) { return absl::ascii_isalnum(c) || c == '_'; }
 
-// Returns the length of the preprocessor line at the beginning of `text`.
+// Returns the length of the preprocessor directive at the beginning of `text`, with all lines that
+// a backslash joins to it.
 size_t DirectiveLength(absl::string_view text) {
   size_t end = 0;
   while (end < text.size() && (text[end] != '\n' || text[end - 1] == '\\')) ++end;

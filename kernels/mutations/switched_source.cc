@@ -13,7 +13,7 @@
 namespace baton::mutations {
 namespace {
 
-// Writes tokens as one line of code.
+// Returns the tokens as one line of code.
 std::string Joined(absl::Span<const Token> tokens) {
   std::string text;
   size_t end = 0;
@@ -25,7 +25,8 @@ std::string Joined(absl::Span<const Token> tokens) {
   return text;
 }
 
-// The part of the source that a change really changes, and the code that replaces it.
+// The tokens that a change really replaces, and their replacement: the change's text and wrong text
+// without what both have in common at the beginning and at the end.
 struct Difference {
   const SwitchedChange* change;
   TokenRange tokens;
@@ -33,8 +34,8 @@ struct Difference {
   int line;
 };
 
-// A place in the copy where a switch chooses, either between expressions or between whole
-// statements.
+// A place in the mutated copy where a switch chooses between the original code and the code of the
+// mutations that change it. The choice is between expressions, or between whole statements.
 struct Place {
   TokenRange range;
   std::vector<const Difference*> differences;
@@ -83,7 +84,7 @@ class Switcher {
     return absl::InvalidArgumentError(absl::StrCat(change.origin, ": ", what));
   }
 
-  // Finds the text in the source, and the part of it that differs from the wrong text.
+  // Finds the change's text in the source, and the part of it that differs from the wrong text.
   absl::StatusOr<Difference> Find(const SwitchedChange& change) const {
     const std::vector<Token> text = Tokens(change.text), wrong = Tokens(change.wrong);
     if (text.empty()) return Wrong(change, "the text holds no code");
@@ -168,7 +169,8 @@ class Switcher {
           place->range = expression;
           continue;
         }
-        // Values in braces are not an expression.
+        // A switch can choose between expressions here, unless one of them is empty or is a list of
+        // values in braces.
         if (!empty && !code_.Is(expression.begin, {"{"})) return true;
       }
       const size_t open = code_.OpenAt(place->range.begin);
@@ -199,8 +201,8 @@ class Switcher {
     return true;
   }
 
-  // Returns true if the range consists of whole statements, both as it stands and after each of its
-  // differences is applied.
+  // Returns true if the place's range consists of whole statements, both as it stands in the source
+  // and with each difference of the place applied.
   bool AreStatements(const Place& place) const {
     if (!place.range.empty() && !code_.StatementEndsAt(place.range.end)) return false;
     for (const Difference* difference : place.differences) {
@@ -224,7 +226,7 @@ class Switcher {
     return !(*range == before);
   }
 
-  // Returns the code of the range, with the difference applied, as one line.
+  // Returns the code of the range as one line, as a source with the difference would have it.
   std::string WrongText(const TokenRange& range, const Difference& difference) const {
     std::vector<std::string> parts = {TextOf(range.begin, difference.tokens.begin),
                                       difference.wrong, TextOf(difference.tokens.end, range.end)};
@@ -238,7 +240,7 @@ class Switcher {
 
   // Returns the characters [from, to) of the source, with a switch at each place that lies in them.
   // Token `token_end` is the first token after these characters. places_[*next] is the first place
-  // to write; `*next` then moves behind the last written place.
+  // to write. Moves `*next` behind the last place that was written.
   std::string Written(size_t token_end, size_t from, size_t to, size_t* next) const {
     std::string text;
     while (*next < places_.size() && places_[*next].range.begin < token_end) {

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;  // {text, wrong}
 
-// Switches the changes into the source, numbered from 1.
+// Calls SwitchChanges with a change for each pair, numbered from 1.
 absl::StatusOr<SwitchedSource> Switch(const std::string& source, const Pairs& pairs) {
   std::vector<SwitchedChange> changes;
   for (const auto& [text, wrong] : pairs) {
@@ -37,8 +37,8 @@ std::string Normal(absl::string_view code) {
   return absl::StrJoin(texts, " ");
 }
 
-// Expects that switching the changes into a function gives this body. `On` stands for
-// ::baton::mutations::IsOn.
+// Expects that a function with this body gets the expected body when the changes are switched into
+// it. In `expected`, `On` stands for ::baton::mutations::IsOn.
 void ExpectBody(const std::string& body, const Pairs& pairs, absl::string_view expected) {
   const absl::StatusOr<SwitchedSource> switched = Switch("void F() { " + body + " }", pairs);
   ASSERT_EQ(switched.status(), absl::OkStatus()) << body;
@@ -92,7 +92,8 @@ TEST(SwitchedSourceTest, ExchangesStatements) {
 }
 
 TEST(SwitchedSourceTest, LeavesOutAStatementAsAnEditorWould) {
-  // If only the body were left out, the `if` would take the next statement as its body.
+  // If an editor leaves out only the body `a();`, the `if` takes the next statement as its body.
+  // The switch must have the same effect.
   ExpectBody("if (x) a(); b(); c();", {{"if (x) a();", "if (x)"}},
              "if (On(1)) { if (x) b(); } else { if (x) a(); b(); } c();");
   ExpectBody("if (x) a(); b();", {{"if (x) a();", ""}}, "if (On(1)) { } else { if (x) a(); } b();");
