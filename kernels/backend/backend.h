@@ -249,9 +249,9 @@ class Backend {
   // StartStep runs a step, or enqueues it and returns. The views in `step` need to live only until
   // the call returns, except those for results. At most kMaxSteps steps may be started and not
   // finished; StartStep returns FailedPrecondition for one more. It returns InvalidArgument in the
-  // same cases as the operations; the step's own arguments are all checked before anything runs.
-  // After an error the step does not count as started, none of its work is still running, and the
-  // KV of its positions is undefined.
+  // same cases as the operations, and for `samples` or `follows` if samples() is false. After an
+  // error the step does not count as started, none of its work is still running, and the KV of its
+  // positions is undefined.
   //
   // Until the step has finished, the caller must not free or change the KV blocks that the step
   // reads or writes.

@@ -5,8 +5,8 @@
 namespace baton {
 namespace {
 
-// Each struct below converts between float and the bits of one element type. For Float, both are a
-// float.
+// Each struct below converts between float and the bits of one element type. In Float, the bits are
+// the float itself.
 struct Float {
   using Bits = float;
   static float Wide(float x) { return x; }

@@ -10,7 +10,8 @@
 namespace baton {
 namespace {
 
-// Max positions. Rotary angles are computed in float, which holds integers exactly only up to here.
+// Max number of positions of a sequence. Rotary angles are computed in float, which represents all
+// integers exactly only up to this number.
 constexpr int kMaxPositions = 1 << 24;
 
 std::string Shape(const Tensor& t) {

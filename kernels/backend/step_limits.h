@@ -6,7 +6,8 @@
 
 namespace baton {
 
-// Upper limits for the steps of a backend, for which the backend can allocate memory beforehand.
+// Upper limits for the steps of a backend, given to Backend::Reserve so that it can allocate memory
+// for them beforehand.
 struct StepLimits {
   int rows = 0;        // max rows of a step
   int sequences = 0;   // max sequences of a step
@@ -14,7 +15,8 @@ struct StepLimits {
   int context = 0;     // max tokens of a sequence
   // Sizes of the model.
   int hidden = 0, heads = 0, vocab = 0;
-  // attention windows of the model's layers, repeated or not; 0: no window
+  // The attention windows of the model's layers, in any order; a window may be listed more than
+  // once. 0: no window.
   std::vector<int> windows = {0};
   KvLayout layout;
 };

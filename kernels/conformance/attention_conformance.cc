@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-// Sequences in one pool. Their blocks are in random order, and slots that were never written hold
+// A KV pool with the blocks of some sequences, in random order. Slots that were never written hold
 // NaN.
 struct Scene {
   KvLayout layout;
@@ -123,7 +123,8 @@ TEST_P(BackendConformanceTest, RopeRotatesAndWritesNothingButItsOwnSlots) {
   }
 }
 
-// Returns K or V of whole sequences, read from the pool: [sequence][position, kv_head, element].
+// Returns K or V of whole sequences, read from the pool. Each sequence has a vector
+// [position][kv_head][element].
 std::vector<std::vector<float>> ReadPlane(Bench& bench, const Scene& scene, int layer,
                                           KvLayout::Plane plane, const std::vector<int>& lengths) {
   const KvLayout& layout = scene.layout;
@@ -147,7 +148,7 @@ std::vector<std::vector<float>> ReadPlane(Bench& bench, const Scene& scene, int 
   return out;
 }
 
-// Whole sequences: each position is a row with its own q, k and v.
+// Some whole sequences with their q, k and v. Each position of a sequence is one row.
 struct Story {
   Scene scene;
   std::vector<int> lengths, first_row;
@@ -247,11 +248,12 @@ TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
             }
             const size_t index = static_cast<size_t>(row) * story.q.cols + head * dim + i;
             expected[index] = result;
-            // Allows for a score of some tens, with an error of a few units in the last place, and
-            // for the rounding of the sum over the keys.
+            // A score may be some tens, with an error of a few units in the last place, and exp
+            // passes this error on. The sum over the keys is rounded, too.
             tolerance[index] = size * (64 + position / 4) * 0x1p-22 + bench.Slack(result);
             if (GetParam().rounded_attention_weights && layout.type != DType::kF32) {
-              // The sum of the weights also adds up rounded weights.
+              // The softmax weights are rounded to the KV's type, both where they multiply the
+              // values and where they are summed up to divide the result.
               tolerance[index] += Rounding(layout.type) * (size + std::fabs(result));
             }
           }

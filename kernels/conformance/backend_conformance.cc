@@ -131,7 +131,8 @@ TEST_P(BackendConformanceTest, GemmGivesARowTheSameBitsInEveryBatch) {
     for (const DType type : kTypes) {
       std::vector<float> alone;
       for (int threads = 1; threads <= GetParam().max_threads; ++threads) {
-        // the same seed for every number of threads, so the same inputs
+        // The seed does not depend on the number of threads, so the inputs are the same for every
+        // number.
         Bench bench(GetParam(), threads, 4);
         const auto in = bench.Activation(shape.m, shape.k);
         const auto weight = bench.Weight(type, shape.n, shape.k);
@@ -206,7 +207,8 @@ TEST_P(BackendConformanceTest, LogitsAreAProductOfTheChosenRows) {
                       all.begin() + (row + 1) * vocabulary);
     }
     if (GetParam().batch_invariant_gemms) {
-      // `logits` are floats, but `expected` was rounded to the tensor's type.
+      // Gemm has rounded `expected` to the tensor's type. `logits` are floats, so they are rounded
+      // here before the comparison.
       EXPECT_TRUE(SameBits(RoundTo(bench.type(), logits), expected));
       continue;
     }

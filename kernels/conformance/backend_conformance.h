@@ -28,13 +28,13 @@ struct ConformanceParam {
   bool bf16_tensors = false;
   // True if attention over 16-bit KV rounds its softmax weights to the KV's type.
   bool rounded_attention_weights = false;
-  // True for an emulated device, which is thousands of times slower than a real one. The longest
-  // sequences are then shorter.
+  // True for an emulated device, which is thousands of times slower than a real one. The tests then
+  // shorten their longest sequences.
   bool slow = false;
-  // True if a row of a GEMM has the same bits whatever other rows there are.
+  // True if a row of a GEMM's result has the same bits whatever other rows the batch has.
   bool batch_invariant_gemms = true;
-  // An error if this machine can't run Gemm and Logits. Tests of Gemm and Logits are then skipped,
-  // with the message of this error.
+  // An error if this machine can't run Gemm and Logits. The tests of these two operations are then
+  // skipped, with the message of this error.
   absl::Status gemms = absl::OkStatus();
 };
 

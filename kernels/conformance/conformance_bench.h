@@ -21,7 +21,8 @@ constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 // Max relative error when a value is rounded to `type`: half of a unit in the last place.
 double Rounding(DType type);
 float FromBits(DType type, const std::byte* p);
-// Rounds every value to the nearest one of `type`, ties to even.
+// Encode returns the values as elements of `type`, RoundTo as floats. Both round each value to the
+// nearest one of `type`, ties to even.
 std::vector<std::byte> Encode(DType type, const std::vector<float>& values);
 std::vector<float> RoundTo(DType type, const std::vector<float>& values);
 
@@ -68,7 +69,8 @@ class Bench {
     return Activation(rows, cols, std::vector<float>(static_cast<size_t>(rows) * cols, kNan));
   }
   std::vector<float> Read(const Tensor& t);
-  // Return a view of `count` rows, or of `count` columns.
+  // Rows returns a view of `count` rows of `t`, Cols a view of `count` columns. Both begin at
+  // `first`.
   Tensor Rows(const Tensor& t, int first, int count) const;
   Tensor Cols(const Tensor& t, int first, int count) const;
 
@@ -85,7 +87,8 @@ class Bench {
 };
 
 testing::AssertionResult SameBits(const std::vector<float>& a, const std::vector<float>& b);
-// Succeeds if each value is within its `tolerance` of the expected one.
+// Succeeds if each value of `got` is within its `tolerance` of the expected one. There is one
+// tolerance for each value.
 testing::AssertionResult Near(const std::vector<float>& got, const std::vector<double>& expected,
                               const std::vector<double>& tolerance);
 

@@ -13,7 +13,8 @@
 namespace baton {
 namespace {
 
-// State that each row of a tensor carries in its first 16 bytes.
+// The fake backend computes no numbers. Instead, each row of a tensor carries this state in its
+// first 16 bytes.
 struct RowState {
   TokenId token;
   uint32_t attended;  // 1 if Attention computed `hash`, else 0
@@ -128,7 +129,8 @@ class FakeBackend : public Backend {
 
   absl::Status Gemm(const GemmArgs& args) override {
     if (!args.accumulate) return CopyRows(args.in, args.out);
-    // The GEMM adds to the residual. Only inputs that come from Attention change the row's hash.
+    // This GEMM adds its result to the residual. Only an input that comes from Attention changes
+    // the hash of the row.
     for (int row = 0; row < args.out.rows; ++row) {
       const RowState in = Get(args.in, row);
       if (in.attended == 0) continue;

@@ -35,14 +35,16 @@ std::unique_ptr<Backend> CreateFakeBackend(FakeBackendOptions options = {});
 // Computes the expected answers of the fake backend from the tokens alone, without any KV.
 class FakeOracle {
  public:
-  // Uses only layers, heads, head size and type of `layout`. All tokens have the same rotary table.
+  // Uses only layers, heads, head size and type of `layout`. `first_frequency` is the first entry
+  // of the rotary table, which is the same for all tokens.
   explicit FakeOracle(const KvLayout& layout, float first_frequency = 1);
 
   // Appends the token at the next position; the first one is position 0.
   void Append(TokenId token);
-  // Logits [vocab] of the token after the last appended one. Needs at least one token.
+  // Computes the logits [vocab] of the token after the last appended one. Needs at least one
+  // appended token.
   void Logits(absl::Span<float> out) const;
-  // The token after the last appended one, if sampling is greedy.
+  // Returns the token that greedy sampling gives after the last appended one.
   TokenId Next(int vocab) const;
 
  private:
@@ -53,7 +55,7 @@ class FakeOracle {
   std::vector<std::byte> slot_;
 };
 
-// Returns the next `count` tokens after `tokens` if sampling is greedy.
+// Returns the next `count` tokens after `tokens` with greedy sampling.
 std::vector<TokenId> FakeContinuation(const KvLayout& layout, const std::vector<TokenId>& tokens,
                                       int vocab, int count);
 

@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kVocab = 97;
 
-// Runs the operations in the order of a decoder, on a pool and tensors of the fixture.
+// Fixture with a KV pool and tensors. Step() runs the operations of a decoder on them, in the order
+// of a real model.
 class FakeBackendTest : public ::testing::Test {
  protected:
   FakeBackendTest() { Rebuild({}); }
@@ -25,8 +26,8 @@ class FakeBackendTest : public ::testing::Test {
     logits_.assign(kVocab, 0);
   }
 
-  // Runs positions [from, to) of `tokens` and returns the token with the largest logit after the
-  // last one.
+  // Runs positions [from, to) of `tokens` as one step. Returns the token that greedy sampling gives
+  // after the last position.
   TokenId Step(const std::vector<TokenId>& tokens, int from, int to,
                const std::vector<BlockId>& blocks) {
     const int rows = to - from;
@@ -76,7 +77,8 @@ class FakeBackendTest : public ::testing::Test {
     return std::max_element(logits_.begin(), logits_.end()) - logits_.begin();
   }
 
-  // Two heads of 3 elements of 2 bytes: a slot is not a whole number of 8-byte words.
+  // K or V of one head has 3 elements of 2 bytes per token. This is not a whole number of the
+  // 8-byte words that the fake backend writes and hashes.
   KvLayout layout_ = {
       .layers = 3, .kv_heads = 2, .head_dim = 3, .block_tokens = 4, .type = DType::kF16};
   std::unique_ptr<Backend> backend_;
@@ -129,8 +131,9 @@ TEST_F(FakeBackendTest, AWindowHidesWhatIsOutsideOfItAndNothingElse) {
   const auto right = logits_;
   auto others = tokens_;
   others[5] =
-      // Position 9 sees positions 6 to 9 in each layer, and the fake backend carries no hidden
-      // state of other tokens.
+      // With a window of 4, position 9 sees only positions 6 to 9 in each layer, and the fake
+      // backend passes nothing between tokens except through the KV. So another token at position 5
+      // changes nothing.
       34;
   Rebuild({});
   Step(others, 0, 3, blocks_);
