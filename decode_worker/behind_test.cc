@@ -26,7 +26,7 @@ TEST_P(BehindTest, AStepIsStartedBeforeTheOneBeforeIsKnown) {
   ASSERT_TRUE(Submit(Job(*handover), &record).ok());
   Settle();
   EXPECT_EQ(record.ids(), handover->answer);
-  // The position of the last token is known in advance, so no surplus step is started after it.
+  // The position of the last token is known in advance, so no step is started for a token after it.
   EXPECT_EQ(late_->started(), 19u);
   EXPECT_EQ(late_->started_ahead(), 18u);
   EXPECT_EQ(late_->rows_ahead(), 18u);
@@ -49,8 +49,8 @@ TEST_P(BehindTest, APromptThatIsComputedHereGoesOnWithoutWaitingForItsFirstToken
   EXPECT_EQ(late_->started_ahead(), 4u + 9 - 1);
   EXPECT_EQ(late_->rows_ahead(), 9u);
   EXPECT_EQ(record.finished->decode_wait, absl::ZeroDuration());
-  // For kLate, part of a step may run before the previous step has been finished. Its time then
-  // counts for the previous step, so the sum is exact only for kLatest.
+  // With kLate, part of a step may run before the previous step has been finished. The time of this
+  // part counts for the previous step, so the sum is exact only with kLatest.
   if (backends_ == Backends::kLatest) {
     EXPECT_EQ(record.finished->decode, absl::Milliseconds(2 * 9));
   }
@@ -71,7 +71,8 @@ TEST_P(BehindTest, ASequenceThatStopsHasOneStepTooManyWhoseTokenNobodySees) {
   ASSERT_TRUE(record.ended->ok());
   EXPECT_EQ(record.ids().size(), length);
   EXPECT_EQ(record.finished->stop_token, stop);
-  // The surplus step is still running, and writes to the blocks of the sequence.
+  // The step after the stop token was started before that token was known. It is still running, and
+  // writes to the blocks of the sequence.
   EXPECT_EQ(late_->started(), length);
   EXPECT_EQ(worker_->jobs(), 0);
   EXPECT_EQ(worker_->Load().running, 0);
@@ -87,7 +88,8 @@ TEST_P(BehindTest, ASequenceThatStopsHasOneStepTooManyWhoseTokenNobodySees) {
 }
 
 // Blocks that are freed last are reused first. So the next sequence would get the blocks of the
-// cancelled one, and a step that runs too late would overwrite the KV of the next sequence.
+// cancelled one as soon as they are freed. If a step of the cancelled sequence were still running,
+// it would overwrite the KV of the next sequence.
 TEST_P(BehindTest, BlocksOfACancelledSequenceAreGivenToNobodyWhileItsStepRuns) {
   Start(13, {.context = 48, .reuse_last_freed = true});
   const auto first = Ready(21), second = Ready(40);  // first needs 6 + 1 blocks, second 10 + 1
@@ -189,8 +191,8 @@ TEST_P(BehindTest, WhatTheHostSamplesIsPlannedWhenItIsKnown) {
   ExpectAllBack();
 }
 
-// The host samples the tokens of the cancelled sequence. The data that sampling needs must live
-// until the step with that sequence has ended.
+// The host, not the device, samples the tokens of the cancelled sequence. The data that sampling
+// needs must live until the step with that sequence has ended.
 TEST_P(BehindTest, OneThatTheHostSamplesForIsCancelledWhileItsStepRuns) {
   for (int turns = 0; turns < 12; ++turns) {
     Start(128);
@@ -209,8 +211,8 @@ TEST_P(BehindTest, OneThatTheHostSamplesForIsCancelledWhileItsStepRuns) {
   }
 }
 
-// A decode worker watches the layers of a step only for the pulse, which needs no device events. So
-// the backend must not be asked to record any.
+// While a prompt with logprobs is computed, the worker beats its pulse after each layer, which
+// needs no device events. So the backend must not be asked to record any.
 TEST_P(BehindTest, LogprobsOfAPromptAreFoundBetweenSteps) {
   Pulse pulse;
   Start(128, {.chunk_tokens = 8, .pulse = &pulse});
@@ -259,7 +261,8 @@ TEST_P(BehindTest, AStepThatIsNotTakenEndsThoseWhoWereToBeInIt) {
   EXPECT_EQ(records[3].ids(), one.answer);
 }
 
-// The step that fails may contain prompts, answers, or both.
+// In each round another step fails to start. It may contain chunks of prompts, sequences that
+// generate, or both.
 TEST_P(BehindTest, WhicheverStepIsNotTakenTheOthersAreRight) {
   for (int failing = 1; failing <= 16; ++failing) {
     SCOPED_TRACE(failing);
@@ -324,8 +327,8 @@ TEST_P(BehindTest, AWorkerThatGoesWaitsForItsSteps) {
   Stop();
 }
 
-// Gives the same random requests of all kinds to a plain backend and to a backend that samples on
-// the device, and compares the answers.
+// Gives the same random requests to a worker with a plain backend and to one whose backend samples
+// on the device, and compares the answers.
 class BehindPropertyTest : public BehindTest {
  protected:
   struct Asked {
@@ -370,7 +373,7 @@ class BehindPropertyTest : public BehindTest {
       if (one_of(5) == 0) sampling.repetition_penalty = 1.2f;
       if (!asked.ticket && one_of(8) == 0) sampling.prompt_logprobs = 1;
       // One request in ten excludes every token: for the whole answer if `nothing` is 0, for the
-      // first three tokens if it is 1.
+      // first three tokens of the answer if it is 1.
       const int nothing = one_of(20);
       for (TokenId id = 0; nothing < 2 && id < kVocab; ++id) {
         if (nothing == 0) sampling.bad_words.push_back({id});

@@ -26,7 +26,7 @@ TEST_P(ColocatedTest, APromptOfItsOwnGivesTheSameTokens) {
   EXPECT_TRUE(record.reserved);
   EXPECT_EQ(record.finished->reason, FinishReason::kLength);
   EXPECT_EQ(record.finished->link, "");
-  // For kLate, part of a step's time may count for the step before.
+  // With kLate, part of a step's time may count for the step before, so the sum is not exact.
   if (backends_ != Backends::kLate) {
     EXPECT_EQ(record.finished->decode, absl::Milliseconds(2 * 19));
   }
@@ -50,7 +50,8 @@ TEST_P(ColocatedTest, StreamsGoOnInEveryStepOfALongPrompt) {
     EXPECT_EQ(first.tokens.size(), ++tokens) << "the stream stood still";
     ++turns;
   }
-  // Each step has 1 token of the batch and 7 of the prompt.
+  // A step has 8 tokens: 1 of the stream and 7 of the prompt. The worker hands out the results of
+  // the last step one turn later, or two turns later if the next step is started first.
   EXPECT_EQ(turns, 1u + 100 / 7 + 1 + behind());
   Settle();
   EXPECT_EQ(first.ids(), stream.answer);
@@ -131,7 +132,7 @@ TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   std::deque<Prompt> asked;
   const auto queue_more = [&] {
     while (worker_->Load().waiting < 4) {
-      // Needs 6 + 1 free blocks, and one for each running sequence.
+      // A prompt of 24 tokens needs 6 + 1 free blocks to begin, and one for each running sequence.
       asked.push_back(Colocated(24, 12));
       ASSERT_TRUE(Submit(asked.back().job, &prompts.emplace_back()).ok());
       OneTurn();
@@ -154,8 +155,8 @@ TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   EXPECT_GT(refused, 0);
   EXPECT_LT(refused, 10);
   Settle();
-  // The pool is small, so some sequences are preempted later. The tokens that they got before that
-  // are right.
+  // The pool is small, so some sequences are preempted later. The tokens that these got before must
+  // be right.
   const auto expect_begun = [](const Record& seen, const std::vector<TokenId>& answer) {
     const std::vector<TokenId> ids = seen.ids();
     if (seen.ended->ok()) {

@@ -42,15 +42,16 @@ class DecodeCore final : public DecodeWorker {
     kReady,      // sequence with the KV of all its tokens but the last
     kEnding,     // sequence about to end with status `end`; the puller may still use its blocks
   };
-  // A pull as the KV thread sees it. Only the KV thread uses it: the closure that starts the pull
-  // sets `id`.
+  // State of a pull that only the KV thread uses. The closure that starts the pull there sets `id`;
+  // the one that cancels the pull reads it.
   struct Pull {
     uint64_t id = 0;
   };
   struct Sequence {
     JobId id = 0;
     DecodeJob job;  // `tokens` grows with each new token
-    // Set if sampling depends on earlier tokens; grows with them.
+    // Counts of the tokens so far, updated with each new token. Set if sampling depends on earlier
+    // tokens.
     std::optional<TokenHistory> history;
     Update update;
     State state = State::kPulling;
@@ -154,9 +155,9 @@ class DecodeCore final : public DecodeWorker {
   const std::shared_ptr<Mailbox<Message>> mailbox_;
   std::map<JobId, Sequence> sequences_;  // oldest first
   std::deque<JobId> prompts_;            // sequences in kQueued or kComputing, oldest first
-  // Number of free blocks that are kept for a refused ticket: until owed_until_, prompts do not
-  // take them. If prompts_next_ is true, a ticket has overtaken a waiting prompt, and no blocks are
-  // kept until a prompt has begun.
+  // Number of free blocks that are kept for a refused ticket: prompts may not take them before the
+  // time owed_until_. If prompts_next_ is true, a ticket has overtaken a waiting prompt. Then no
+  // blocks are kept for tickets until a prompt has begun.
   int owed_ = 0;
   absl::Time owed_until_ = absl::InfinitePast();
   bool prompts_next_ = false;

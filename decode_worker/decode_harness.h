@@ -31,8 +31,8 @@ inline constexpr int kContext = 128;
 inline constexpr int kBlockTokens = 4;
 
 // Backend of the worker under test. kPlain runs each step when it is started. kLatest and kLate
-// sample on the device and run a step later: kLatest when the worker waits for its end, kLate at
-// random moments before, chosen by a seed.
+// sample on the device and run a step some time after it was started: kLatest only when the worker
+// waits for its end, kLate at an earlier moment that a seed decides.
 enum class Backends { kPlain, kLatest, kLate };
 
 // Fixture with a decode worker and an owner of KV, in one thread and virtual time. The work of the
@@ -186,7 +186,8 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     publisher_->Publish(handover.ticket.handover_id, n, layout_.layers);
     publisher_->Complete(handover.ticket.handover_id, payload.value_or(note.Encode()));
   }
-  // Returns a hand-over that is complete.
+  // Computes a prompt of `n` tokens at the owner and completes its hand-over. `answer` is the
+  // number of tokens of the right answer.
   std::unique_ptr<Handover> Ready(int n, int answer = 20) {
     auto handover = Open(n, answer);
     Complete(*handover);

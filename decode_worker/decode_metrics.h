@@ -35,8 +35,8 @@ struct DecodeMetrics {
 
   // Counts a pull that has ended. Loop thread only.
   void Pulled(const PullResult& result);
-  // Registers all metrics. Call it once, before the registry is shown. The registry keeps pointers
-  // to the members, so this object must outlive the registry's last Text().
+  // Registers all metrics. Call it once, before the registry's first Text(). The registry keeps
+  // pointers to the members, so this object must outlive the registry's last Text().
   void AddTo(MetricRegistry* registry) const;
 };
 

@@ -31,8 +31,8 @@ std::vector<DecodeWorker::JobId> DecodeCore::ChooseBatch() const {
   for (const auto& [id, sequence] : sequences_) {
     if (sequence.paused_since) continue;
     if (IsSampled(sequence) ? !GoesOn(sequence) : sequence.state != State::kReady) continue;
-    // The host samples this sequence's tokens, so the token of the running step is known only when
-    // that step has ended.
+    // The token of the running step is not known before that step has ended, because the host
+    // samples it. So the sequence can't be in the next step.
     if (IsSampled(sequence) && !SamplesOnDevice(sequence)) continue;
     ready.emplace_back(sequence.last_turn, id);
   }
@@ -46,7 +46,8 @@ std::vector<DecodeWorker::JobId> DecodeCore::ChooseBatch() const {
   return batch;
 }
 
-// Returns true if a cancelled pull is about to end, so that blocks come back without a preemption.
+// Returns true if a cancelled pull is about to end. It will free blocks, so no sequence need be
+// preempted for them.
 bool DecodeCore::SomePullsEnd() const {
   return std::any_of(sequences_.begin(), sequences_.end(),
                      [](const auto& s) { return s.second.state == State::kEnding; });

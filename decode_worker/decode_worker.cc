@@ -332,7 +332,8 @@ DecodeCore::Sequence* DecodeCore::Find(JobId id) {
   return it == sequences_.end() ? nullptr : &it->second;
 }
 
-// At most max_batch prompts are computed at one time (DecodeCore::Begin).
+// In one step there are at most max_batch generating sequences and chunks of at most max_batch
+// prompts, because DecodeCore::Begin lets no more prompts be computed at one time.
 StepSize DecodeWorker::MaxStep(const Options& options) {
   const int batch = std::clamp(options.max_batch, 1, kMaxBatch);
   const int chunk = std::clamp(options.chunk_tokens, 1, kMaxChunk);

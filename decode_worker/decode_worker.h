@@ -59,7 +59,8 @@ struct DecodeFinished {
   std::optional<TokenId> stop_token;  // the stop token that ended the answer, if any
   absl::Duration handover_hidden;     // time of the pull before the prefill worker had finished
   absl::Duration handover_exposed;    // time of the pull after the prefill worker had finished
-  // Time from complete KV and known first token to the first decode step.
+  // Time from the moment when the KV was complete and the first token known, until the first decode
+  // step.
   absl::Duration decode_wait;
   absl::Duration decode;  // time from the first decode step to the last token
   std::string link;       // transport that carried the KV (link_names.h); empty without a ticket
