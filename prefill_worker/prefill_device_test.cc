@@ -82,8 +82,9 @@ struct Side {
   std::unique_ptr<KvPlane> plane;
 };
 
-// A prefill worker on a device, and a reader that pulls from it, in one thread. Work for the KV
-// thread runs as soon as the worker hands it over, so also in the middle of steps.
+// A prefill worker on a device, and a reader that pulls from it, in one thread. Until() runs the
+// worker and the work that it hands to the KV thread. `in_step` may call Until(), so that this work
+// runs in the middle of a step.
 class DevicePrefill {
  public:
   DevicePrefill(uint64_t seed, FaultyBackend::Fault fault)

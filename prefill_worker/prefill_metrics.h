@@ -9,13 +9,14 @@
 namespace baton {
 
 // Counters, histograms and gauges of a prefill worker's core. Times are differences of the `now`
-// that RunOnce gets, or of PrefillJob::arrival. The loop thread writes; any thread reads.
+// that RunOnce gets; the time in the queue begins at PrefillJob::arrival. The loop thread writes;
+// any thread reads.
 struct PrefillMetrics {
   Histogram step_seconds{SecondsBounds()};
   Histogram step_tokens{TokensBounds()};
   Histogram step_prompts{BatchBounds()};
   Histogram queue_seconds{SecondsBounds()};  // time from a prompt's arrival to its first chunk
-  // time from a prompt's first chunk to its first token
+  // Time from the beginning of a prompt's first chunk to its first token.
   Histogram prefill_seconds{SecondsBounds()};
   Counter prompt_tokens;
   // Jobs that have ended because a reader took the KV (read), because the lease ran out (expired),
@@ -25,8 +26,8 @@ struct PrefillMetrics {
 
   // Counts a job that has ended. Loop thread only.
   void Ended(const absl::Status& status);
-  // Registers all metrics. Call it once, before the registry is shown. The registry keeps pointers
-  // to the members, so this object must outlive the registry's last Text().
+  // Registers all metrics. Call it once, before the registry's first Text(). The registry keeps
+  // pointers to the members, so this object must outlive the registry's last Text().
   void AddTo(MetricRegistry* registry) const;
 };
 

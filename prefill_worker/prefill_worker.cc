@@ -40,8 +40,8 @@ class PrefillCore final : public PrefillWorker {
     kLeased,     // all KV is computed; its blocks are kept for the reader
     kEnding,     // about to end with the status `end`, once the KV thread has dropped the hand-over
   };
-  // A hand-over as the KV thread sees it. Only the KV thread uses it: the closure that opens the
-  // hand-over sets `id`.
+  // State of a hand-over that only the KV thread uses. The closure that opens the hand-over there
+  // sets `id`; the later ones read it.
   struct Handover {
     uint64_t id = 0;
   };
@@ -54,7 +54,8 @@ class PrefillCore final : public PrefillWorker {
     int computed = 0;  // number of tokens whose chunks have run
     std::shared_ptr<Handover> handover = std::make_shared<Handover>();
     absl::Time begun;  // when the first chunk began
-    // Set before the last chunk runs, if sampling depends on earlier tokens.
+    // Counts of the job's tokens. Set before the last chunk runs, if sampling depends on earlier
+    // tokens.
     std::optional<TokenHistory> history;
     // Set if logprobs of the prompt are wanted, until all of them are computed.
     std::optional<PromptScores> scores;
@@ -284,9 +285,9 @@ std::vector<PrefillCore::Chunk> PrefillCore::PlanChunks() {
   return chunks;
 }
 
-// Publishes, on the KV thread, the layers up to `layer` of each chunk that has a slice ending with
-// this layer. Does not wait for `written`: on the device, the computation of checksums waits for it
-// while the step goes on.
+// Publishes KV on the KV thread: for each chunk that has a slice ending with layer `layer`, the
+// layers up to this one. `written` is the event that follows the writing of this KV. The call does
+// not wait for it: on the device, the computation of checksums waits for it while the step goes on.
 void PrefillCore::Publish(const std::vector<Chunk>& chunks, int layer,
                           std::shared_ptr<DeviceEvent> written) {
   struct Slice {

@@ -230,10 +230,12 @@ TEST_F(PrefillWorkerTest, ALongStepBeatsThePulseAfterEveryLayer) {
   ASSERT_TRUE(Submit(Job(Prompt(40)), &record).ok());
   Settle();
   EXPECT_TRUE(record.first);
-  // The chunks have 16, 16 and 8 tokens.
+  // The prompt of 40 tokens runs in chunks of 16, 16 and 8 tokens. Each chunk is a step, which
+  // beats the pulse after every layer.
   const uint64_t layers = 3u * static_cast<uint64_t>(layout_.layers);
   EXPECT_EQ(pulse.beats(), layers);
-  // The logprobs of a chunk are computed 16 rows at a time.
+  // Logprobs are computed for up to 16 rows at a time, which beats the pulse once more for each
+  // chunk.
   Record scored;
   PrefillJob job = Job(Prompt(40));
   job.sampling.prompt_logprobs = 1;
