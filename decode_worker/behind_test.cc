@@ -49,8 +49,8 @@ TEST_P(BehindTest, APromptThatIsComputedHereGoesOnWithoutWaitingForItsFirstToken
   EXPECT_EQ(late_->started_ahead(), 4u + 9 - 1);
   EXPECT_EQ(late_->rows_ahead(), 9u);
   EXPECT_EQ(record.finished->decode_wait, absl::ZeroDuration());
-  // With kLate, part of a step may run before the previous step has been finished. The time of this
-  // part counts for the previous step, so the sum is exact only with kLatest.
+  // If the backend is kLate, part of a step may run before the previous step has been finished. The
+  // time of this part counts for the previous step, so the sum is exact only for kLatest.
   if (backends_ == Backends::kLatest) {
     EXPECT_EQ(record.finished->decode, absl::Milliseconds(2 * 9));
   }

@@ -26,7 +26,8 @@ TEST_P(ColocatedTest, APromptOfItsOwnGivesTheSameTokens) {
   EXPECT_TRUE(record.reserved);
   EXPECT_EQ(record.finished->reason, FinishReason::kLength);
   EXPECT_EQ(record.finished->link, "");
-  // With kLate, part of a step's time may count for the step before, so the sum is not exact.
+  // If the backend is kLate, part of a step's time may count for the step before, so the sum is not
+  // exact.
   if (backends_ != Backends::kLate) {
     EXPECT_EQ(record.finished->decode, absl::Milliseconds(2 * 19));
   }
@@ -50,8 +51,9 @@ TEST_P(ColocatedTest, StreamsGoOnInEveryStepOfALongPrompt) {
     EXPECT_EQ(first.tokens.size(), ++tokens) << "the stream stood still";
     ++turns;
   }
-  // A step has 8 tokens: 1 of the stream and 7 of the prompt. The worker hands out the results of
-  // the last step one turn later, or two turns later if the next step is started first.
+  // A step has 8 tokens: 1 of the stream and 7 of the prompt. So the prompt's 100 tokens take 15
+  // steps. The worker hands out the results of the last step one turn later, or two turns later if
+  // the next step is started first.
   EXPECT_EQ(turns, 1u + 100 / 7 + 1 + behind());
   Settle();
   EXPECT_EQ(first.ids(), stream.answer);

@@ -114,7 +114,7 @@ class DecodeCore final : public DecodeWorker {
   };
   using Message = std::variant<Arrived, CancelAsked, PauseAsked, PullDone>;
 
-  // Jobs and messages. Implemented in decode_worker.cc.
+  // The functions of this group handle jobs and messages. They are in decode_worker.cc.
   absl::Status Check(const DecodeJob& job) const;
   void HandOutResults(absl::Time now);
   void HandOutPart(Sequence* sequence, absl::StatusOr<SampledToken>* token, absl::Time now);
@@ -129,7 +129,7 @@ class DecodeCore final : public DecodeWorker {
   Sequence* Find(JobId id);
   void CountJobs();
 
-  // The contents of a step. Implemented in decode_step.cc.
+  // The functions of this group decide what a step contains. They are in decode_step.cc.
   bool IsSampled(const Sequence& sequence) const;
   bool SamplesOnDevice(const Sequence& sequence) const;
   bool GoesOn(const Sequence& sequence) const;

@@ -30,8 +30,8 @@ struct DecodeJob {
   std::string request_id;          // for log and error messages
   uint32_t attempt = 0;            // number of this attempt at the ticket; grows with each attempt
   std::optional<KvTicket> ticket;  // absent: this worker computes the KV, in chunks
-  // The prompt, then the tokens that earlier attempts generated. The KV of all of them is in the
-  // ticket, or is to be computed here.
+  // The prompt, then the tokens that earlier attempts generated. The KV of all these tokens is
+  // pulled with the ticket, or computed here if there is no ticket.
   std::vector<TokenId> tokens;
   int original_prompt_tokens = 0;  // length of the prompt at the beginning of `tokens`
   SamplingOptions sampling;

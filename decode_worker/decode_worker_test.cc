@@ -50,7 +50,8 @@ TEST_P(DecodeWorkerTest, EverySequenceOfABatchIsAnsweredAsAlone) {
       EXPECT_EQ(ids.size(), 20u);
     }
   }
-  // 12 answers of up to 19 steps, 5 sequences in a step, and 25 steps more for incomplete batches.
+  // 12 answers have up to 19 steps each, and a full step has 5 sequences. 25 more steps are
+  // allowed, because some steps have fewer sequences.
   EXPECT_LE(worker_->Load().steps, 12u * 19 / 5 + 25);
   ExpectAllBack();
 }
@@ -296,7 +297,8 @@ TEST_P(OutgrownTest, ASequenceEndsWhereItsRotaryTableDoes) {
   ASSERT_TRUE(record.ended);
   EXPECT_TRUE(record.outgrown);
   EXPECT_EQ(record.ended->code(), absl::StatusCode::kFailedPrecondition);
-  // The rotary table covers 12 tokens. Their KV still gives the 13th token.
+  // The rotary table covers 12 tokens: the prompt's 10 and two of the answer. Their KV still gives
+  // the third token of the answer.
   EXPECT_EQ(record.ids(),
             std::vector<TokenId>(handover->answer.begin(), handover->answer.begin() + 3));
   ExpectAllBack();
@@ -316,7 +318,8 @@ TEST_P(OutgrownTest, AnAnswerThatEndsThereHasOutgrownNothing) {
 TEST_P(OutgrownTest, ALongPromptGoesOnUnderTheTableOfItsLength) {
   Start();
   auto handover = Open(20);
-  // Computes the right answer as the owner of the KV does, with one engine and one rotary table.
+  // A prompt of 20 tokens is computed with the rotary table for long sequences, whose first entry
+  // is 0.25. So the right answer is that of the same table.
   FakeOracle oracle(layout_, 0.25f);
   for (const TokenId token : handover->prompt) oracle.Append(token);
   for (TokenId& token : handover->answer) {

@@ -49,7 +49,7 @@ struct AttendScratch {
 };
 
 // Floats in the partial result of one query over one span: o[width], the max score, and the sum of
-// the probabilities.
+// the probabilities. Padded to a multiple of sixteen.
 inline ptrdiff_t PartialFloats(ptrdiff_t width) { return width + 16; }
 
 // Returns the position of the first key that the query sees.

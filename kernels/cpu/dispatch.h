@@ -14,10 +14,10 @@ struct Dispatch {
 };
 
 // Returns the kernels for `options`. Any thread. Returns FailedPrecondition, naming what is
-// missing, if this processor lacks the instructions. Before the first use, a bf16 instruction is
-// tested with SumsAs. If tdpbf16ps fails this test, slower instructions compute the same order,
-// unless `options` ask for kAmx. If vdpbf16ps fails it, or kAmx was asked for, the result is
-// FailedPrecondition.
+// missing, if this processor lacks the instructions. Before a bf16 instruction is used, SumsAs
+// tests whether it sums in the documented order. If tdpbf16ps does not, slower instructions compute
+// the same order, or the result is FailedPrecondition if `options.isa` is kAmx. If vdpbf16ps does
+// not, the result is FailedPrecondition.
 absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options);
 
 // Returns true if `kernels` and `plain` give the same bits for a GEMM that is sensitive to the

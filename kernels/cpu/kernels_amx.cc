@@ -7,9 +7,11 @@
 
 // GEMMs with tdpbf16ps. The weights are the left operand: 32 elements of each of sixteen weight
 // rows form a tile exactly as they lie in the file. So for few activations no weights are copied,
-// and one mapped file serves all processes. The activations are the right operand, packed as [m /
-// 16][k / 32][16 pairs][rows][2], where a pair is two neighbouring inputs. A tile of sums is [16
-// outputs][rows]. A tile has up to sixteen activation rows; they are its columns.
+// and one mapped file serves all processes. The activations are the right operand. They are packed
+// as
+//   [m / 16][k / 32][16 pairs][rows][2]
+// where a pair is two neighbouring inputs. A tile has up to sixteen activation rows, which are its
+// columns. A tile of sums is [16 outputs][rows].
 //
 // Tile instructions are written as assembly, because GCC 12 declares its intrinsics without the
 // memory that they read. The compiler itself never uses a tile register.
@@ -199,8 +201,8 @@ void FewRows(const Bf16Task& task, int m0, int m1, int n0, int n1, float* sums) 
   }
 }
 
-// Packs inputs [k0, k1) of up to kPanel weight rows as tiles: [k / 32][2][16][32], with zeros
-// beyond the last row and the last input.
+// Packs inputs [k0, k1) of up to kPanel weight rows, two tiles for every 32 inputs: a tile is [16
+// rows][32 inputs]. Missing rows and inputs are zeros.
 inline void PackPanel(const Bf16Task& task, int n0, int n1, ptrdiff_t k0, ptrdiff_t k1,
                       char* packed) {
   const ptrdiff_t whole = (k1 - k0) / 32, left = (k1 - k0) % 32;

@@ -131,7 +131,7 @@ TEST_F(FakeBackendTest, AWindowHidesWhatIsOutsideOfItAndNothingElse) {
   const auto right = logits_;
   auto others = tokens_;
   others[5] =
-      // With a window of 4, position 9 sees only positions 6 to 9 in each layer, and the fake
+      // Position 9 sees only positions 6 to 9 in each layer, because the window is 4. The fake
       // backend passes nothing between tokens except through the KV. So another token at position 5
       // changes nothing.
       34;
