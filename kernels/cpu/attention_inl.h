@@ -14,8 +14,8 @@ namespace {
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// Pointers to the intermediate results of a task, all in one block of memory. `q` and `o` have rows
-// of `width` floats.
+// Pointers to the intermediate results of a task, all in one block of memory that the caller owns.
+// The block has Floats() floats. `q` and `o` have rows of `width` floats.
 struct AttendScratch {
   AttendScratch(int query_count, int head_dim, float* memory)
       : queries(query_count), width(RoundUp16(head_dim)) {

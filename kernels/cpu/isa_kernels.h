@@ -8,7 +8,8 @@
 // Any thread may call a kernel, and several threads at once if they share neither scratch memory
 // nor outputs. A kernel keeps no pointer after the call, allocates no memory, calls no maths
 // library and cannot fail: it checks no argument. Pointers to elements may be unaligned. Scratch
-// memory may hold anything before a call and after it. Strides are in floats.
+// memory may hold anything before a call and after it. Strides are in floats. The functions in
+// vec_*.h and *_inl.h, of which the kernels are made, follow the same rules.
 //
 // This file, and files that include it from a kernels_*.cc, use no inline function of the standard
 // library or Abseil. The linker keeps one copy of such a function for the whole program. This could

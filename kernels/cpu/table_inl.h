@@ -5,7 +5,8 @@ namespace baton::cpu {
 namespace {
 
 // Returns the table of the kernels that were compiled for the including file's instruction set.
-// `name` must be a string literal, because the table keeps the pointer.
+// isa_kernels.h says what each of them does. `name` must be a string literal, because the table
+// keeps the pointer.
 constexpr IsaKernels MakeTable(const char* name) {
   return {.name = name,
           .gemm = Gemm,
