@@ -7,9 +7,9 @@
 
 #include "kernels/cpu/isa_kernels.h"
 
-// Sixteen float lanes as two AVX2 registers. Defines the same types, constants and functions as
-// vec_portable.h, with the same results. Only kernels_avx2.cc includes this file. Everything here
-// has internal linkage, so that no code compiled with AVX2 can replace a function of another file.
+// Sixteen float lanes as two AVX2 registers. Defines the same names as vec_portable.h; the
+// functions give the same bits. Only kernels_avx2.cc includes this file. Everything here has
+// internal linkage, so that no code compiled with AVX2 can replace a function of another file.
 namespace baton::cpu {
 namespace {
 

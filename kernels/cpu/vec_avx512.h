@@ -7,10 +7,10 @@
 
 #include "kernels/cpu/isa_kernels.h"
 
-// Sixteen float lanes as one AVX-512 register. Defines the same types, constants and functions as
-// vec_portable.h, with the same results. Only kernels compiled for AVX-512 include this file.
-// Everything here has internal linkage, so that no code compiled with AVX-512 can replace a
-// function of another file.
+// Sixteen float lanes as one AVX-512 register. Defines the same names as vec_portable.h; the
+// functions give the same bits. Only kernels compiled for AVX-512 include this file. Everything
+// here has internal linkage, so that no code compiled with AVX-512 can replace a function of
+// another file.
 namespace baton::cpu {
 namespace {
 
