@@ -37,10 +37,12 @@ class DeviceKvChecksums : public KvChecksums {
  private:
   struct Request {
     std::vector<KvSlice> slices;
-    // kept until the stream has been told to wait for this event
+    // The event after which the slices are written. Reset once the stream has been told to wait for
+    // it.
     std::shared_ptr<DeviceEvent> written;
     Done done;
-    // number of slices launched, and number of slices whose checksums have arrived
+    // `launched`: slices for which the kernel was launched; `summed`: slices whose checksums have
+    // arrived.
     size_t launched = 0, summed = 0;
     absl::Status status;  // The first error; once set, no more slices of the request are launched.
 
@@ -53,7 +55,8 @@ class DeviceKvChecksums : public KvChecksums {
     size_t first, count;  // the launch covers `count` slices of the request, from index `first` on
     int place;
   };
-  // Pinned memory that receives the sums of one launch, and the event recorded after the launch.
+  // Pinned memory that receives the checksums of one kernel launch, and the event recorded after
+  // it.
   struct Place {
     uint64_t* sums = nullptr;  // [kKvChecksumSlices, parts_]
     std::unique_ptr<DeviceEvent> event;
@@ -137,8 +140,8 @@ void DeviceKvChecksums::LaunchMore() {
   }
 }
 
-// Handles the result of the oldest launch. The launch has finished, or, if `status` is an error, it
-// will never finish.
+// Handles the result of the oldest kernel launch. The kernel has finished or, if `status` is an
+// error, will never finish.
 void DeviceKvChecksums::Sum(const absl::Status& status) {
   const Launched launched = launched_.front();
   launched_.pop_front();

@@ -27,7 +27,7 @@ constexpr KvLayout kLayout{
     .layers = 3, .kv_heads = 2, .head_dim = 32, .block_tokens = 8, .type = DType::kBF16};
 constexpr int kBlocks = 32;
 
-// A worker's KV side whose pool lies in a device's memory.
+// The KV pool of one worker in a device's memory, with the objects that publish or pull its KV.
 struct DeviceWorker {
   DeviceWorker(InProcessFabric* fabric, bool reads, WorkerEpoch epoch, uint64_t seed)
       : device(CreateEmulatedRuntime({.seed = seed, .memory_bytes = 64 << 20}).value()),
@@ -365,7 +365,8 @@ TEST(DeviceChecksumsTest, ManyAskedForAtOnceAreReportedInOrderAndRight) {
     int reported = 0;
     const std::vector<int> takes = {3, 0, kKvChecksumSlices + 1, 17 * kKvChecksumSlices, 0, 5};
     for (int take = 0; take < static_cast<int>(takes.size()); ++take) {
-      // One call of Take has more slices than all the launches that may be under way hold.
+      // The call with 17 * kKvChecksumSlices slices needs more kernel launches than may be under
+      // way at one time.
       std::vector<KvSlice> slices;
       for (int i = 0; i < takes[take]; ++i) {
         slices.push_back({.block = i % 64, .layer = i / 64 % 2, .seed = uint64_t{5} * i + take});

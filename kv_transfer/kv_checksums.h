@@ -30,8 +30,8 @@ class KvChecksums {
   // will not recover.
   using Done = std::function<void(absl::Status status, absl::Span<const KvSlice> slices)>;
 
-  // Drops requests that have not been reported, without calling their `done`. Afterwards the pool
-  // is no longer read.
+  // Drops the calls of Take that have not been reported, without calling their `done`. Afterwards
+  // the pool is no longer read.
   virtual ~KvChecksums() = default;
 
   // Computes the checksums of `slices` after the work that `written` recorded has run. A null
@@ -40,11 +40,11 @@ class KvChecksums {
   // written to before `done` is called.
   virtual void Take(std::vector<KvSlice> slices, std::shared_ptr<DeviceEvent> written,
                     Done done) = 0;
-  // Reports requests that are finished. Returns true if there were any.
+  // Calls `done` for the calls of Take whose checksums are ready. Returns true if there were any.
   virtual bool Progress() = 0;
-  // Returns true if a request has not been reported yet.
+  // Returns true if the `done` of any call of Take has not been called yet.
   virtual bool busy() const = 0;
-  // Waits for all requests and reports them.
+  // Waits for the checksums of all calls of Take, and calls their `done`.
   virtual void Finish() = 0;
 };
 

@@ -310,7 +310,8 @@ TEST_F(HandoverTest, AnAbortedHandoverIsFailedPreconditionAtOnce) {
   Start(&reader_, ticket, 1, &result_);
   Run(absl::Milliseconds(20));
   owner_.publisher->Abort(ticket.handover_id);
-  // A step that was under way during the abort still publishes and completes.
+  // The engine may still have been computing a step during the abort. Then it publishes and
+  // completes a hand-over that is gone.
   owner_.publisher->Publish(ticket.handover_id, 10, 4);
   owner_.publisher->Complete(ticket.handover_id, "");
   Run(absl::Milliseconds(5));

@@ -9,18 +9,19 @@
 namespace baton {
 
 // Layout of the memory through which readers check a KV pool.
-// The pool ends, from PatternOffset on, with kPatternBytes that are a function of the owner's
-// epoch. Reading these bytes proves that the link works, over the path that the KV will take.
+// The pool ends, from PatternOffset on, with kPatternBytes of a test pattern that depends only on
+// the owner's epoch. Reading the pattern proves that the link works, over the path that the KV will
+// take.
 // Beside the pool, in separate host memory, lie:
 //   generations  [blocks]          u64   counted by the owner's block pool
-//   checksums    [blocks][layers]  u64   of each slice, by KvChecksums, before it is published
+//   checksums    [blocks][layers]  u64   one per slice, written before the slice is published
 struct KvMeta {
   static constexpr size_t kPatternBytes = 1 << 20;
 
   uint64_t blocks = 0;
   int layers = 0;
 
-  // Offset of the pattern in a pool, and size of the pool with the pattern, in bytes.
+  // Offset of the test pattern in a pool, and size of the pool with the pattern, in bytes.
   static size_t PatternOffset(const KvLayout& layout, uint64_t blocks) {
     return (blocks * layout.BlockBytes() + 4095) / 4096 * 4096;
   }
@@ -34,10 +35,10 @@ struct KvMeta {
   }
   size_t Bytes() const { return ChecksumOffset(blocks, 0); }
 
-  // Writes the pattern of `epoch`, kPatternBytes long, to `to`.
+  // Writes the test pattern for a worker with this epoch, kPatternBytes long, to `to`.
   static void WritePattern(WorkerEpoch epoch, std::byte* to);
-  // Returns true if the `bytes` bytes at `data` equal the pattern of `epoch` from its byte `offset`
-  // on. `offset` and `bytes` must be multiples of 8.
+  // Returns true if the `bytes` bytes at `data` equal the test pattern for `epoch` from byte
+  // `offset` of the pattern on. `offset` and `bytes` must be multiples of 8.
   static bool CheckPattern(WorkerEpoch epoch, size_t offset, const std::byte* data, size_t bytes);
 };
 

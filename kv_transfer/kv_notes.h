@@ -19,9 +19,11 @@ struct KvNote {
     kHello = 1,     // reader -> owner: "Are you there?" (nonce)
     kHelloAck = 2,  // owner -> reader: "Yes." (the same nonce)
     kOpen = 3,      // reader -> owner: pulls this hand-over; repeated as a renewal
-    // owner -> reader: the blocks and layers that are ready (fields full_blocks to payload)
+    // owner -> reader: the blocks and layers that are ready, in the fields from `full_blocks` to
+    // `payload`
     kState = 4,
-    // owner -> reader: this attempt may not, or no longer, pull the hand-over (reason)
+    // owner -> reader: this attempt may not pull the hand-over, or not any longer; `reason` says
+    // why
     kRefused = 5,
     kRelease = 6,   // reader -> owner: the reader has everything (ok), or gives up (not ok)
     kReleased = 7,  // owner -> reader: the release has arrived

@@ -156,7 +156,7 @@ class KvPlane {
   // connected again.
   void Send(WorkerEpoch peer, KvNote note);
   // ReadPool reads from the peer's pool and ReadMeta from its KvMeta, as Transport::Read does. The
-  // peer must be kUp.
+  // peer's link must be in state kUp.
   void ReadPool(WorkerEpoch peer, uint64_t offset, std::byte* local, size_t bytes,
                 std::function<void(absl::Status)> done);
   void ReadMeta(WorkerEpoch peer, uint64_t offset, std::byte* local, size_t bytes,

@@ -197,7 +197,8 @@ void KvPublisher::TellReader(uint64_t id, const Handover& handover, KvNote::Reas
 // Refuses the note `asked`. The answer repeats the secret of that note, so that a wrong guess
 // reveals nothing.
 void KvPublisher::Refuse(const KvNote& asked, KvNote::Reason reason) {
-  // A release that is repeated because its answer was lost is normal, and is not counted.
+  // A reader repeats its release if the answer was lost, and the hand-over is then gone already.
+  // This is normal and is not counted.
   const bool again = asked.type == KvNote::Type::kRelease && asked.handover_id <= last_id_ &&
                      handovers_.count(asked.handover_id) == 0;
   if (!again) plane_->CountRefused();
@@ -242,7 +243,7 @@ void KvPublisher::OnOpen(const KvNote& note, Handover* handover) {
 void KvPublisher::OnRelease(const KvNote& note, uint64_t id, Handover* handover) {
   const bool current = handover->reader == note.from && handover->attempt == note.attempt;
   if (current && note.ok && !(handover->complete && AllShown(*handover))) {
-    // Not all KV has been announced yet, so the reader can't have pulled everything.
+    // The reader claims to have pulled everything, but not all KV has been announced yet.
     plane_->CountMalformed();
     return;
   }

@@ -26,7 +26,7 @@ class KvPull {
     uint64_t local_offset = 0;   // offset in our pool
     size_t bytes = 0;
   };
-  // One contiguous read of the owner's KvMeta.
+  // One contiguous read of the owner's generations or checksums, which lie in its KvMeta.
   struct MetaRead {
     uint64_t offset = 0;
     size_t bytes = 0;
@@ -39,7 +39,7 @@ class KvPull {
   const KvTicket& ticket() const { return ticket_; }
 
   // Handles a state note from the owner. Ignores a note that is older than the last one. Returns
-  // false if the note is impossible.
+  // false if no hand-over can be in the state that the note reports.
   bool Absorb(const KvNote& state);
   bool complete() const { return complete_; }
   const std::string& payload() const { return payload_; }
@@ -49,16 +49,18 @@ class KvPull {
   bool TakePiece(size_t max_bytes, Piece* piece);
   // Returns the slices of a piece in our pool, for computing their checksums.
   std::vector<KvSlice> Slices(const Piece& piece) const;
-  // Records that the bytes of `piece` have arrived. `slices` are its Slices, with their checksums.
+  // Records that the bytes of `piece` have arrived. `slices` is the result of Slices(piece) with
+  // the checksums filled in.
   void Landed(const Piece& piece, absl::Span<const KvSlice> slices);
   // Returns true if every slice of every block has arrived and has its checksum.
   bool all_landed() const { return slices_landed_ == blocks_.size() * layout_.layers; }
 
-  // Returns the reads of the owner's KvMeta that Verdict needs. Call it once, after all slices have
-  // landed.
+  // Returns the reads of generations and checksums, from the owner's KvMeta, that Verdict needs.
+  // Call it once, after all slices have landed.
   std::vector<MetaRead> MetaReads(const KvMeta& meta);
-  // Compares the generations and checksums that MetaReads fetched with the values of this worker.
-  // Returns DataLoss, which names the first wrong block, if they differ.
+  // Compares the generations that MetaReads fetched with those in the ticket, and the fetched
+  // checksums with those of the bytes that arrived. Returns DataLoss, which names the first wrong
+  // block, if they differ.
   absl::Status Verdict() const;
 
  private:

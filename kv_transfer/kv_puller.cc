@@ -266,8 +266,8 @@ void KvPuller::Move(Running* running, bool drained) {
     End(running, running->pull.Verdict());
     return;
   }
-  // The owner counts as silent only if the inbox is empty and an open note stayed unanswered.
-  // Otherwise a stop of this process would look like a stop of the owner.
+  // The owner counts as silent only if all notes in the inbox were handled and a kOpen note stayed
+  // unanswered. Otherwise a stop of this process would look like a stop of the owner.
   const bool silent = now_ - running->last_life >= options_.stall &&
                       now_ - running->unanswered_since >= options_.stall / 2;
   const bool stuck = running->reads > 0 && now_ - running->reads_since >= options_.stall;

@@ -47,7 +47,8 @@ class LifoBlocks {
   std::vector<BlockId> free_;
 };
 
-// One worker's KV side over a faulty in-process transport, in virtual time.
+// The KV pool of one worker, with the objects that publish or pull its KV over a faulty in-process
+// transport, in virtual time.
 struct TestWorker {
   TestWorker(InProcessFabric* fabric, bool reads, WorkerEpoch epoch, KvLayout layout, int blocks,
              uint64_t seed, const absl::Time* now, KvPublisher::Options publishing = {},

@@ -149,7 +149,8 @@ void Measure(const std::string& tls) {
       while (!done) turn();
     });
   }
-  // On a busy machine, rates by the reader's own CPU time vary less than rates by the clock.
+  // On a busy machine, bytes per second of the reader's CPU time vary less than bytes per second of
+  // the clock.
   const std::string yardstick = "ucp_get, contiguous";
   std::printf("  %-26s %26s %34s\n", "GB/s", "by the clock: best median",
               "by the reader's CPU: best median");

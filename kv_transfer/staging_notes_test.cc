@@ -53,7 +53,8 @@ TEST(StagingNotesTest, WhatIsSaidIsHeard) {
   EXPECT_EQ(unmap->id, 6u);
 }
 
-// Returns how many of the four decoders accept `bytes`.
+// Returns how many of the decoders DecodeStage, DecodeStaged, DecodeMapped and DecodeUnmap accept
+// `bytes`.
 int Kinds(absl::string_view bytes) {
   return DecodeStage(bytes).has_value() + DecodeStaged(bytes).has_value() +
          DecodeMapped(bytes).has_value() + DecodeUnmap(bytes).has_value();

@@ -372,7 +372,8 @@ TEST_P(TransportConformanceTest, NotesToAPeerThatTakesNoneAreBounded) {
   const PeerId peer = reader_->Connect(owner_->address()).value();
   absl::Status status;
   int sent = 0;
-  // The system's own buffers take some notes too, so SendNote reaches its limit a little later.
+  // Buffers below the transport take some notes too. So SendNote returns OK for more than
+  // kMaxNotesUnderWay notes before it returns ResourceExhausted.
   while (status.ok() && sent < 1000000) {
     status = reader_->SendNote(peer, std::string(1000, 'x'));
     if (++sent % 64 == 0) reader_->Progress();

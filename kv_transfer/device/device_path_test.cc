@@ -124,8 +124,8 @@ TEST(DevicePathTest, KeysComeBackAsTheyWereAndBentOnesAreRefused) {
   }
 }
 
-// Two transports on devices of one process. Each inner transport reads device memory as its
-// `options` say.
+// Two transports on two devices of one process. The `options` of MakeEnd say how the transport
+// below each of them reads device memory.
 class DirectReadsTest : public testing::Test {
  protected:
   struct End {

@@ -100,7 +100,8 @@ absl::StatusOr<DeviceStaging::Slots> DeviceStaging::NewSlots() {
 absl::StatusOr<DeviceStaging::Slots> DeviceStaging::SlotsOfOneThatIsGone() {
   for (auto it = readers_.begin(); it != readers_.end(); ++it) {
     if (it->second.under_way > 0) continue;
-    // This note answers no request, so a reader that is alive ignores the note.
+    // Tests whether the reader is gone: sending it a note then fails. A reader that is alive
+    // ignores this note, because the note answers none of its requests.
     StagedNote nothing;
     nothing.reader = it->first;
     if (!absl::IsUnavailable(inner_->SendNote(it->second.peer, EncodeStaged(nothing)))) continue;
@@ -113,8 +114,8 @@ absl::StatusOr<DeviceStaging::Slots> DeviceStaging::SlotsOfOneThatIsGone() {
       absl::StrCat("KV is staged for ", readers_.size(), " readers already"));
 }
 
-// Sends an answer. If the connection turns out to be broken, connects once more and retries: the
-// reader itself may have closed the old connection.
+// Sends a reader the answer to its request for a copy. If the connection turns out to be broken,
+// connects once more and retries: the reader itself may have closed the old connection.
 void DeviceStaging::Answer(const StagedNote& note, const std::string& address, PeerId* peer) {
   const std::string bytes = EncodeStaged(note);
   for (int tries = 0; tries < 2; ++tries) {

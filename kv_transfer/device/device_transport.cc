@@ -66,7 +66,7 @@ class DeviceTransport : public Transport {
   void Wake() override { inner_->Wake(); }
 
  private:
-  // State of one read of device memory.
+  // State of one read from a peer's pool in device memory.
   struct Job {
     ReadOperation operation;
     PeerId peer = -1;
@@ -79,7 +79,7 @@ class DeviceTransport : public Transport {
     std::map<std::string, DevicePool, std::less<>> pools;  // opened pools by key
     std::string link;                                      // link of the pool that was read last
     std::deque<std::unique_ptr<Job>> queue;  // jobs that have not started all their pieces
-    // jobs that start no more pieces, but have pieces under way
+    // Reads that start no more pieces, but have pieces under way.
     std::map<Job*, std::unique_ptr<Job>> handed_on;
     int copies = 0;  // copies under way on our stream
     // Id of the MappedNote that told the peer that its pools are mapped here. 0 if no pool of the
@@ -131,7 +131,8 @@ absl::Status DeviceTransport::Start() {
 DeviceTransport::~DeviceTransport() {
   handler_ = nullptr;
   while (!peers_.empty()) Disconnect(peers_.begin()->first);
-  // MappedNotes may have arrived since the last Progress; take them first.
+  // Readers may have reported, since the last Progress, that they have mapped our pools. Take these
+  // notes first.
   for (int turns = 0; turns < kLastProgress && inner_->Progress(); ++turns) {
   }
   importers_.AskToClose();
@@ -462,9 +463,9 @@ void DeviceTransport::Disconnect(PeerId id) {
   Peer& peer = found->second;
   const absl::Status why = absl::UnavailableError("disconnected before the read was done");
   Fail(&peer, why);
-  // Some runs of the peer's reads have not arrived yet. Runs that are being read from a slot end in
-  // `inner_->Disconnect` below. Because of this error their bytes are then not copied from the
-  // landing buffers to the device.
+  // Some reads of the peer are still under way, and `inner_->Disconnect` below ends them. If bytes
+  // have just arrived in a landing buffer, this error keeps OnArrived from copying them to the
+  // device.
   for (auto& [job, owned] : peer.handed_on) {
     if (job->pool->path != DevicePath::kIpc) job->error.Update(why);
   }

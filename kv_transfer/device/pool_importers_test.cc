@@ -57,7 +57,7 @@ TEST(PoolImportersTest, TheFirstOfManyAreForgotten) {
 
 #if !defined(__SANITIZE_THREAD__)  // UCX is not built for the thread sanitizer
 // On the emulated device a reader can go on reading freed memory that it still has mapped. The
-// contents of that memory have then changed.
+// memory then has other contents, so the test finds a pool that is freed too early.
 TEST(PoolImportersTest, AnOwnerThatEndsFreesItsPoolWhenItsReaderHasClosedIt) {
   constexpr size_t kBytes = 4096;
   const auto device = CreateEmulatedRuntime({.memory_bytes = 16 << 20}).value();
@@ -84,7 +84,8 @@ TEST(PoolImportersTest, AnOwnerThatEndsFreesItsPoolWhenItsReaderHasClosedIt) {
   };
   ASSERT_EQ(read(), absl::OkStatus());
   ASSERT_EQ(reader->Link(peer).value(), "cuda-ipc");
-  // Notes arrive in order: once this note has arrived, the owner has also seen the MappedNote.
+  // Waits until a second note has reached the owner. Notes arrive in order, so the owner then also
+  // knows that the reader has mapped its pool.
   bool heard = false;
   owner.SetNoteHandler([&](absl::string_view) { heard = true; });
   ASSERT_EQ(reader->SendNote(peer, "and then"), absl::OkStatus());

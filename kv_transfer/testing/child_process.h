@@ -42,7 +42,8 @@ class ChildProcess {
   FILE* out_ = nullptr;
 };
 
-// For the child: send and receive messages over its own ends of the pipes.
+// SendMessage and ReceiveMessage are for the child process. They exchange messages with the
+// parent's Receive and Send, over standard output and standard input.
 void SendMessage(FILE* to, const std::string& message);
 bool ReceiveMessage(FILE* from, std::string* message);
 

@@ -20,8 +20,8 @@
 namespace baton {
 namespace {
 
-// The magic numbers of questions and answers include the version: increment them with every change
-// of the format.
+// The magic numbers at the start of questions and answers also stand for the version of the format:
+// increment them with every change.
 constexpr uint32_t kQuestionMagic = 0xBA706001;
 constexpr uint32_t kAnswerMagic = 0xBA706101;
 constexpr size_t kQuestionBytes = 4 + 8 + SocketAddress::kPackedBytes;
@@ -47,9 +47,10 @@ enum class TcpGreetings::Said : uint8_t {
   kSomeoneElse = 4,  // the question was for a transport with another id
 };
 
-// State of one question to a peer.
+// State of one call of Ask, from the call until `done`.
 struct TcpGreetings::Question {
-  // A connection to one greeter of the peer, and its result.
+  // A connection to one of the peer's addresses at which TcpGreetings listens, and what the peer
+  // answered there.
   struct Asked {
     SocketAddress own_kv;
     TcpConnecting connecting;
@@ -70,7 +71,7 @@ struct TcpGreetings::Question {
   static void TakeAnswer(Asked* asked);
 };
 
-// State of one question that another worker asked.
+// State of one connection over which another worker asks whether this one can connect back.
 struct TcpGreetings::Answer {
   Socket socket;
   SocketAddress from;

@@ -41,7 +41,7 @@ SocketAddress LoopbackOfIpv6() {
   return *SocketAddress::From(storage);
 }
 
-// A listening socket, in the place of UCX's.
+// A listening socket. Stands for the one at which a worker's UCX takes connections.
 class Listener {
  public:
   explicit Listener(const std::string& host = kHost, int backlog = 64)

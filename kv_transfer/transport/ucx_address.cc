@@ -11,7 +11,8 @@
 namespace baton {
 namespace {
 
-// Includes the version: increment it with every change of the format.
+// Begins every packed UcxAddress. Stands also for the version of the format: increment it with
+// every change.
 constexpr uint32_t kMagic = 0xBA70ACC6;
 constexpr size_t kMaxPlaces = 64;
 constexpr size_t kMaxWays = 16;

@@ -16,7 +16,8 @@ namespace baton {
 struct UcxAddress {
   std::string worker;  // address from ucp_worker_get_address
 
-  // Machine and namespaces of the worker, and the kinds of shared memory that it has.
+  // `boot_id` and the namespaces tell on which machine and in which container the worker runs.
+  // `sysv` and `posix` are the kinds of shared memory that it has.
   std::string boot_id;
   uint64_t ipc_namespace = 0;
   uint64_t process_namespace = 0;

@@ -41,8 +41,8 @@ class UcxConnection {
   absl::StatusOr<std::string> Link();
 
   // Hands queued reads to UCX while the bytes under way stay within this connection's limit and
-  // within `budget`. Subtracts the bytes handed to UCX from `budget`. Returns true if there were
-  // any.
+  // within `budget`. Subtracts the bytes handed to UCX from `budget`. Returns true if it handed
+  // over any bytes.
   bool Post(size_t* budget);
   // Returns true if Post would hand a queued read to UCX.
   bool ready() const;
@@ -52,7 +52,8 @@ class UcxConnection {
   // The first error, after which nothing more is sent; OK while there is none.
   const absl::Status& failure() const { return failure_; }
   void Fail(const absl::Status& why);
-  // Hands no more reads to UCX. Reads without pieces at UCX end immediately.
+  // Hands no more reads to UCX. A read of which UCX has no piece ends immediately, the others when
+  // UCX has reported their pieces.
   void EndReads(const absl::Status& why);
   // Starts or continues to close the endpoint by force. Only a forced close makes UCX report the
   // operations to a peer that does not answer. Once gone() is true, UCX no longer writes to the
@@ -112,7 +113,7 @@ class UcxConnection {
   std::string link_;
   std::map<std::string, Key, std::less<>> keys_;
   std::deque<std::unique_ptr<Posted>> queue_;  // reads not fully handed to UCX
-  // Reads fully handed to UCX, not fully reported.
+  // Reads that were handed to UCX completely, and of which UCX has not reported all pieces yet.
   std::map<Posted*, std::unique_ptr<Posted>> posted_;
   size_t bytes_under_way_ = 0;
   int pieces_under_way_ = 0;

@@ -25,18 +25,18 @@ namespace {
 // limit keeps the bytes in the CPU cache until their `done` is called.
 constexpr size_t kBytesPerProgress = 512 << 10;
 constexpr int kProgressPerCall = 64;
-// Max number of waits, of a millisecond each, for connections that are still being set up when the
-// transport is destroyed.
+// Max number of waits, of a millisecond each, in which the destructor lets connections that are
+// still being set up finish.
 constexpr int kLastProgress = 50;
-// Max wait while operations are in flight: Progress also drives UCX's keepalive and, for peers,
-// emulated reads.
+// Max wait while operations are in flight. Progress must run often: it also drives UCX's keepalive,
+// and the reads by peers that UCX emulates.
 constexpr absl::Duration kLongestWaitInFlight = absl::Milliseconds(5);
 // Number of calls of Progress between two checks for incoming greetings while no greeting is under
 // way. Each check is a system call.
 constexpr int kCallsPerLook = 64;
 
-// A peer for which TcpGreetings still asks or has failed, and the operations that wait for the
-// peer's connection.
+// A peer that has no connection yet, because TcpGreetings still asks whether the two workers can
+// reach each other or has found that they can't. Holds the operations that wait for the connection.
 struct GreetedPeer {
   struct KeyedRead {
     ReadOperation operation;
@@ -231,8 +231,9 @@ void UcxTransport::Read(ReadOperation operation) {
              greeted != nullptr ? greeted->failure : absl::UnavailableError("no such peer"));
 }
 
-// Closes a connection of lingering_ once its setup is complete and its notes are sent, or once it
-// has failed. Returns true if the connection is closed, so that it can be destroyed.
+// Closes a connection that was disconnected during its setup (see lingering_), once its setup is
+// complete and its notes are sent, or once it has failed. Returns true if the connection is closed,
+// so that it can be destroyed.
 bool UcxTransport::LetGo(UcxConnection* connection) {
   if (connection->lingers()) return false;
   connection->Close();

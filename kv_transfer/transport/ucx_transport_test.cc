@@ -89,7 +89,8 @@ TEST(UcxTransportTest, ItListensAtAPortOfTheRangeThatIsFree) {
     }
   }
   EXPECT_EQ(free, 1);
-  // If no port is free, UCX itself would search without end.
+  // UCX itself would search without end if its whole range of ports is taken. So CreateUcxTransport
+  // must find this out first.
   const auto three = CreateUcxTransport({.tls = "tcp", .ports = range(first, last)});
   EXPECT_FALSE(three.ok());
   EXPECT_TRUE(absl::StrContains(
@@ -158,7 +159,8 @@ TEST(UcxTransportTest, APeerWhosePortIsClosedIsNotConnected) {
   ExpectBothEndWith(absl::StrCat("can't connect to ", address.tcp[0].kv.ToString(),
                                  ", where the other worker takes KV: Connection refused"),
                     PackUcxAddress(address), reader.get(), owner.get());
-  // Once the port is open, the peer is accepted.
+  // The failure is not final: with the right address, at which the owner does listen, the same two
+  // transports connect.
   const PeerId peer = reader->Connect(owner->address()).value();
   std::string got;
   owner->SetNoteHandler([&](absl::string_view note) { got = std::string(note); });
