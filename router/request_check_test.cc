@@ -104,7 +104,8 @@ TEST_F(RequestCheckTest, WhatIsNotSetIsTheModels) {
   model_.config.generation.repetition_penalty = 1.05f;
   model_.config.generation.min_tokens = 6;
   model_.config.generation.bad_words = {{7, 8}};
-  // Less than the model's min_tokens, which is no error of the client.
+  // This limit is below the model's default of min_tokens. The client did not set min_tokens, so
+  // this is no error of the client.
   sampling().set_max_tokens(4);
   sampling().add_bad_word_ids()->add_ids(9);
   const auto checked = Check();

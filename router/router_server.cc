@@ -81,8 +81,8 @@ struct RouterServer::Parts {
         core(CoreOptions(options, &metrics)) {}
 
   void Tell(CoreEvent event) {
-    // A shutdown may wait for just this event. This object may then be gone once the event is
-    // pushed.
+    // Keeps `wakeup` alive. If a shutdown waits for just this event, this object may be gone as
+    // soon as the event is in the inbox.
     const std::shared_ptr<Wakeup> alive = wakeup;
     inbox.PushAlways(std::move(event));
     alive->Wake();
@@ -131,7 +131,7 @@ struct RouterServer::Parts {
   absl::Time last_turn = absl::InfinitePast();  // Loop thread only.
   std::atomic<size_t> queued = 0;               // Queued requests, as of the loop's last turn.
   std::atomic<uint64_t> shed_before_core = 0;
-  // Last member, so that the loop stops before the others are destroyed.
+  // Declared last, so that the loop stops before the other members are destroyed.
   std::unique_ptr<Loop> loop;
 };
 

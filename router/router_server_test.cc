@@ -190,7 +190,8 @@ TEST_F(RouterServerTest, AWorkerThatLiesIsFound) {
   router_->Shutdown(absl::ZeroDuration());
   EXPECT_EQ(router_->counters().data_loss, 2u);
   const std::vector<TokenId> prompt = *DemoTokenizer().Encode("Why?");
-  // The status may overtake tokens that were not written yet, but all tokens that arrive are right.
+  // The final status may reach the client before tokens that were not written yet. But all tokens
+  // that arrive are right.
   ASSERT_LE(outcome.tokens.size(), 8u);
   EXPECT_EQ(outcome.tokens,
             FakeContinuation(prompt, static_cast<int>(outcome.tokens.size()), 4096));
@@ -553,7 +554,8 @@ TEST_F(RouterServerTest, OnlyWhoKnowsTheTokenMayAttach) {
   EXPECT_EQ(attach("secret", report).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   report.mutable_registration()->set_address("nowhere");
   EXPECT_THAT(attach("secret", report).error_message(), HasSubstr("'nowhere'"));
-  // The router can connect to this address.
+  // The router can connect to this address, which is its own. So it goes on and checks the protocol
+  // version.
   report.mutable_registration()->set_address(router_->address());
   report.mutable_registration()->set_protocol_version(99);
   EXPECT_EQ(attach("secret", report).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
@@ -562,7 +564,8 @@ TEST_F(RouterServerTest, OnlyWhoKnowsTheTokenMayAttach) {
   EXPECT_THAT(outcome.status.error_message(), HasSubstr("no worker is attached"));
 }
 
-// A worker with a token would refuse every request from a router without one.
+// A worker that has an attach token refuses every call without it. So a router without the token
+// could not use this worker.
 TEST_F(RouterServerTest, AWorkerWithATokenIsRefusedByARouterWithout) {
   StartRouter();
   const auto membership = v1::Membership::NewStub(channel_);

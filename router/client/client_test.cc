@@ -337,8 +337,8 @@ TEST(PrintingTest, AFailureIsOneLine) {
   EXPECT_EQ(FailureLine(absl::CancelledError(), "h:1"), "CANCELLED (router h:1)\n");
 }
 
-// The error advises how to start a router. It names ./baton only if that script has called the
-// client, which BATON_CALLED_AS says. Otherwise it names baton-router.
+// The error message says how to start a router: with "./baton up" if the variable BATON_CALLED_AS
+// says that this script has called the client, otherwise with baton-router.
 TEST(PrintingTest, ARouterThatIsNotThereIsStartedByWhatThisMachineHas) {
   const auto line = [](const std::string& command) {
     return absl::StrCat("UNAVAILABLE: no router answers at h:1: start one (", command,

@@ -117,7 +117,8 @@ Attempt::End Attempt::TryDecode() {
   } else if (!room_.partnerless_since) {
     room_.partnerless_since = core_.now;
   } else if (core_.now - *room_.partnerless_since >= core_.options.report_limit) {
-    // Avoid this prefill worker: another one may have a decode worker that can pull from it.
+    // The next attempt should go to another prefill worker, because that one may have a decode
+    // worker that can pull from it.
     request_.avoid_prefill = prefill_worker_;
     return Broken(absl::UnavailableError(
         absl::StrCat("no decode worker can pull from ", request_.summary.prefill_address)));
@@ -245,7 +246,8 @@ Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
     FlushClient();
     return nullptr;
   }
-  // The answer ends with its first token, so no KV is handed over.
+  // The answer ends with the first token of this attempt, so no decode worker gets its KV. Without
+  // tokens from earlier attempts, the summary names no decode worker.
   if (base_ == 0) {
     request_.summary.decode_address.clear();
     request_.summary.link.clear();
@@ -369,8 +371,8 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
 Attempt::End Attempt::LegFailed(Leg& leg, absl::Status status, bool ended) {
   CloseLeg(leg, !ended);
   if (status.code() == absl::StatusCode::kDataLoss) ++core_.counters.data_loss;
-  // The lease of the prefill leg is no longer needed: the decode worker holds the KV, or reports
-  // that it does not.
+  // The decode worker has sent tokens, so it holds the KV, or reports itself that it does not. The
+  // end of the prefill leg, and of its lease, changes nothing.
   if (leg.prefill && handed_over_) return nullptr;
   if (status.ok()) {
     if (leg.prefill && decode_leg_ != nullptr && !request_.awaits_scores()) return nullptr;

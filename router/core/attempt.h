@@ -104,7 +104,8 @@ class Attempt {
   const std::optional<v1::DecodeFinished>& finished() const { return finished_; }
   // Worker that computes the prompt; 0 if colocated.
   WorkerKey prefill_worker() const { return prefill_worker_; }
-  // True if the ticket waits and no decode worker has been asked to take it now.
+  // True if the ticket waits for a decode worker with free blocks, and is not being offered to one
+  // now.
   bool waits_for_room() const { return decode_leg_ == nullptr && room_.since; }
 
  private:

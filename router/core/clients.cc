@@ -199,15 +199,16 @@ void Clients::Answer(Request& request, const AnswerEnd& end) {
   if (request.attempt) {
     summary.AddComplete(request.attempt->times(), request.attempt->finished(), core_->now);
   }
-  // All waiting messages are sent now. The client gets the time limit of a slow client once, and
-  // once more for each full buffer that is sent.
+  // All waiting messages are sent now, and the client may need long to read them. So it gets the
+  // time limit of a slow client once, and once more for each full buffer that is sent.
   const RouterCoreOptions& options = core_->options;
   const size_t buffers = WaitingTokens(request) / static_cast<size_t>(options.client_buffer_tokens);
   const absl::Duration leave_limit =
       options.slow_client_limit * (1 + static_cast<int64_t>(buffers));
   while (!request.client.unsent_scores.empty()) SendScores(request);
   if (request.answer.has_pending()) {
-    // Empty times, because the summary already includes the times of the attempt.
+    // The times of the attempt are in the summary already (AddComplete), so they are not passed a
+    // second time.
     ShowFirst(request, AttemptTimes());
     SendTokens(request);
   }

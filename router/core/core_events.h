@@ -89,9 +89,9 @@ struct WorkerReported {
 struct WorkerDetached {
   AttachKey attach;
 };
-// The driver itself was not running for the time `by`, for example on a suspended machine. The
-// silence of workers during this time does not count against them. Must be the first event after
-// waking.
+// The program that drives the core was not running for the time `by`, for example on a suspended
+// machine. The silence of workers during this time does not count against them. Must be the first
+// event after waking.
 struct Overslept {
   absl::Duration by;
 };

@@ -30,7 +30,8 @@ TEST_F(RouterCoreTest, PrefillDiesAfterTokenOneAndNothingIsShownTwice) {
   h.Reserve(h.DecodeLeg());
   EXPECT_EQ(client(r).tokens.size(), 1u);
   h.End(h.PrefillLeg(), absl::UnavailableError("broken"));
-  // The next prefill worker also gets the token that the client was shown.
+  // The next prefill worker gets the five tokens of the prompt, and the one token of the answer
+  // that the client was shown.
   EXPECT_EQ(h.At(h.PrefillLeg()).tokens().size(), 6u);
   EXPECT_EQ(h.At(h.PrefillLeg()).prompt(), 5u);
   h.RunToEnd();
@@ -181,7 +182,8 @@ TEST_F(RouterCoreTest, ARefusedAttemptLeavesNothingToTheNext) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);
   h.First(
-      // A correct worker never sends a first token without a ticket and then refuses the prompt.
+      // This worker misbehaves: it sends a first token without a ticket, and then refuses the
+      // prompt as full.
       h.PrefillLeg());
   h.End(h.PrefillLeg(), absl::ResourceExhaustedError("full"));
   h.RunToEnd();
@@ -526,7 +528,7 @@ TEST_F(RouterCoreTest, ARestartDoesNotMixTwoModels) {
   h.First(h.PrefillLeg());
   h.Reserve(h.DecodeLeg());
   ASSERT_EQ(client(r).tokens.size(), 1u);
-  // Only a pair of workers with other weights is left.
+  // In the end, the only attached pair of workers has other weights than the answer began with.
   v1::Registration other;
   other.set_protocol_version(kProtocolVersion);
   other.set_model_fingerprint("other");
@@ -553,7 +555,8 @@ TEST_F(RouterCoreTest, ARestartDoesNotMixTwoModels) {
     EXPECT_EQ(h.serving.serving, i >= 9) << "they are served once they have led for ten seconds";
   }
   ExpectFailed(r, Code::kUnavailable, "begun with");
-  // A request whose client was shown nothing yet is not bound to the lost workers' weights.
+  // The client of this request was shown no token yet. So workers with other weights than the lost
+  // ones may answer it.
   const RequestKey s = h.Arrive(Prompt(5), 6);
   h.RunToEnd();
   ExpectAnswer(s, 5, 6);

@@ -173,8 +173,8 @@ TEST_P(IdentityTest, ARolloutChangesTheIdentityOnce) {
     Pass(absl::Seconds(8));
     ask();
   }
-  // Only the last requests are served by the new model: it leads only once two old workers are
-  // gone.
+  // The new model gets only the last requests: it has more workers than the old model only once two
+  // of the three old pairs drain.
   EXPECT_THAT(served, testing::MatchesRegex("f+g+"));
   EXPECT_EQ(h.core.counters().identity_changes, 1u);
 }
@@ -326,7 +326,8 @@ TEST(UsableWorkersTest, AreCountedByTheRoutersMode) {
   EXPECT_EQ(workers.Usable(v1::SERVING_MODE_AUTO), 6);
 }
 
-// A request in another mode than the router's own is served by the same identity.
+// A request may ask for another mode than the router's own. It too goes only to workers of the
+// identity that the router serves.
 TEST_F(RouterCoreTest, ARequestOfAnotherModeGetsTheServedIdentity) {
   h.AttachFour();
   for (int i = 0; i < 3; ++i) {

@@ -72,7 +72,8 @@ void Legs::WaitForRoom(Request* request) { waiting_[request->key] = request; }
 void Legs::StopWaiting(Request* request) {
   if (waiting_.erase(request->key) == 0) return;
   queue_->LookAgain();
-  // A decode worker that had blocks for this ticket may also have blocks for the next one.
+  // The request that stops waiting may leave free blocks at a decode worker, which the next ticket
+  // could use.
   RoomFreed();
 }
 

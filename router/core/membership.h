@@ -90,8 +90,8 @@ class Membership {
   bool serving_due_ = true;
   bool draining_ = false;
   std::optional<ServingChanged> told_;  // State that the server was told last.
-  // Reason for a warning: why the router does not serve, or which workers are not used. Then the
-  // time of the next warning.
+  // `unused_` is the reason for a warning: why the router does not serve, or which workers are not
+  // used. `warn_at_` is the time at which the warning is logged next.
   std::string unused_;
   absl::Time warn_at_ = absl::InfiniteFuture();
 };

@@ -148,7 +148,7 @@ TEST_F(ModesTest, ColocatedPromptsGoWhereLeastIsToCompute) {
   Ask(10, 4);
   Ask(10, 4);
   EXPECT_THAT(At(false), ElementsAre("d1:1", "d2:1", "d2:1"));
-  // Running sequences count as load of a worker too, also those of other routers.
+  // The sequences that a worker runs count as its load too, also those of other routers.
   Start(kColocated);
   h_->AttachFour();
   h_->loads[h_->d1].set_running(20);
@@ -178,7 +178,8 @@ TEST_F(ModesTest, AutoGoesToDecodeWorkersWhenThePrefillQueueIsFull) {
   EXPECT_THAT(At(false), ElementsAre("d1:1"));
   h_->FinishDecode(h_->DecodeLeg());
   EXPECT_EQ(h_->clients[client].summary->mode(), kColocated);
-  // If no decode worker takes prompts, a prefill worker with a long queue gets the request.
+  // While every decode worker has as many prompts as it may have, a prefill worker gets the request
+  // in spite of its long queue.
   h_->loads[h_->d1].set_draining(true);
   RouterCoreOptions options = Mode(kAuto);
   options.max_prompts_per_worker = 2;
@@ -327,8 +328,8 @@ TEST_F(ModesTest, AReportThatAgesDoesNotKeepAPrefillWorkerBusy) {
 }
 
 TEST_F(ModesTest, ALostWorkerCostsAPauseInEveryPhase) {
-  // Answer tokens that came before the worker was lost. 0: only the prompt had begun; -1: not even
-  // the prompt.
+  // `tokens` is the number of answer tokens that came before the worker was lost. 0: the worker had
+  // only begun the prompt; -1: not even the prompt.
   for (const int tokens : {-1, 0, 1, 4}) {
     Start(kColocated);
     h_->AttachFour();

@@ -33,7 +33,8 @@ TEST_F(RouterCoreTest, TheNewestEpochAtAnAddressWins) {
   ASSERT_EQ(h.At(h.PrefillLeg()).worker.epoch, 1u);
   h.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 101);
   EXPECT_TRUE(h.closed.count(h.p1));
-  // The leg to the old process counts as broken, although no event has said so.
+  // The router counts the leg to the replaced process as broken, although no event has said so: the
+  // request now runs on the worker with epoch 2.
   EXPECT_EQ(h.At(h.PrefillLeg()).worker.epoch, 2u);
   EXPECT_EQ(h.dropped.size(), 1u);
   for (const v1::Peer& peer : h.peers.at(h.d1).peers()) EXPECT_NE(peer.epoch(), 1u);
@@ -78,8 +79,9 @@ TEST_F(RouterCoreTest, OnlyWorkersOfEqualKindAndWithAProvenLinkArePaired) {
   EXPECT_EQ(h.serving.context_tokens, 1024) << "its pool holds no more";
 }
 
-// The router sets `none_fits` for such a worker, so that a deployment does not go on to replace the
-// workers that still serve.
+// The router sets `none_fits` for a worker that can work with no worker of the other role. The
+// worker then is not ready, so a rolling deployment does not go on to replace the workers that
+// still serve.
 TEST(PlacementTest, AWorkerThatFitsNoneOfTheOtherRoleIsTold) {
   for (const v1::ServingMode mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
     RouterCoreOptions options = CoreHarness::Options();

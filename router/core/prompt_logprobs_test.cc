@@ -74,7 +74,7 @@ TEST_F(PromptLogprobsTest, GoOnWhereTheyWereWhenThePrefillWorkerDies) {
   h.Scores(second, 0, 5);
   ExpectScored(r);
   h.First(second);
-  // Once all logprobs have come, a later attempt computes none.
+  // The first two attempts have sent all logprobs of the prompt, so the third one asks for none.
   h.Reserve(h.DecodeLeg());
   h.Tokens(h.DecodeLeg(), 0, 3);
   h.End(h.DecodeLeg(), absl::UnavailableError("gone"));
@@ -130,7 +130,7 @@ TEST_F(PromptLogprobsTest, WhatIsNotThePromptIsDataLoss) {
   spoiled([](auto& e) {
     *e.mutable_first_token()->mutable_token() = CoreHarness::MakeToken(NextToken(Prompt(5)), 5);
   });
-  // This request did not ask for logprobs.
+  // A worker must not send logprobs of the prompt to a request that did not ask for them.
   const RequestKey r = h.Arrive(Prompt(5), 8);
   h.Ticket(h.PrefillLeg());
   const uint64_t before = h.core.counters().data_loss;
@@ -154,7 +154,7 @@ TEST_F(PromptLogprobsTest, ASlowClientGetsThemFirst) {
   h.Take(r);
   EXPECT_EQ(client(r).scores.size(), 1500u);
   EXPECT_EQ(client(r).tokens.size(), 2u);
-  // The rest of the tokens is sent as soon as the answer ends.
+  // All tokens that the client has not got are sent as soon as the answer ends.
   h.Tokens(h.DecodeLeg(), 2, 6);
   h.Finish(h.DecodeLeg());
   ExpectAnswer(r, 1500, 8);

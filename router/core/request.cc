@@ -9,7 +9,8 @@ namespace baton {
 namespace {
 
 // Returns true if tokens of the decode worker came before the first token of the prefill worker.
-// The times that the prefill worker reports come with its first token, so they are missing.
+// The times that the prefill worker reports come with its first token, so in this case they are
+// missing.
 bool DecodeCameFirst(const AttemptTimes& attempt) {
   return !attempt.first_token && attempt.begun && attempt.first_decode;
 }

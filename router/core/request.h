@@ -80,8 +80,8 @@ struct Request {
   Request(RequestKey k, CheckedRequest c, AnswerSoFar a);
   ~Request();
 
-  // Low bits of a request's key that hold the client's key. The bits above hold the index of the
-  // answer.
+  // Number of low bits of a request's key that hold the client's key. The bits above hold the index
+  // of the answer.
   static constexpr int kClientBits = 56;
   static RequestKey KeyOf(RequestKey client, int index) {
     return client | static_cast<RequestKey>(index) << kClientBits;

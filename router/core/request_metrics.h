@@ -34,7 +34,8 @@ struct RequestMetrics {
     std::array<Counter, kCodes> ended;  // Client RPCs, by status.
     Histogram ttft{SecondsBounds()};
     Histogram tpot{SecondsBounds()};  // Only answers of two tokens or more.
-    // Answers that ended with OK; `phases` counts the same answers.
+    // Durations of the answers that ended with OK. `phases` has the time that the same answers
+    // spent in each phase.
     Histogram duration{SecondsBounds()};
     std::array<Histogram, std::size(kPhases)> phases{
         Histogram(SecondsBounds()), Histogram(SecondsBounds()), Histogram(SecondsBounds()),

@@ -57,8 +57,9 @@ class Round {
     return Choice::kTaken;
   }
 
-  // Returns true only if no queued request can get a worker in this round. `queued` is the number
-  // of queued requests of each mode. If false, a request may still find all workers busy.
+  // Returns true if it is certain that no queued request can get a worker in this round. False
+  // proves nothing: all workers may still be busy. `queued` is the number of queued requests of
+  // each mode.
   bool Closed(const std::array<int, v1::ServingMode_ARRAYSIZE>& queued) const {
     for (size_t mode = 0; mode < queued.size(); ++mode) {
       if (queued[mode] > 0 &&

@@ -64,7 +64,8 @@ class RequestQueue {
   using Leave = absl::FunctionRef<void(Request&, const absl::StatusOr<Placement>&)>;
   // Looks through the queue, oldest first, and calls `leave` for each request that leaves it.
   // `leave` may take places at workers, and must change nothing else that this class reads.
-  // `awaited`: see WorkerTable::Places. `begun`: identities that requests are bound to.
+  // `awaited` are the decode workers that waiting tickets may go to. `begun` are the identities
+  // that requests are bound to, which may differ from the served one.
   void RunRound(const std::set<WorkerKey>& awaited, std::set<ModelIdentity> begun, Leave leave);
 
  private:

@@ -79,7 +79,8 @@ class Storm {
     ASSERT_GT(ok, 0);
     // Only the faults that this test caused may count as data loss.
     ASSERT_LE(counters().data_loss, data_loss_);
-    // The load of each prefill worker is back to zero: both take as many prompts as at the start.
+    // The router counts no load at the prefill workers any more: both take as many prompts as at
+    // the start.
     for (int i = 0; i < 2 * kPrompts; ++i) h_.Arrive({1, 2, 3}, 2);
     ASSERT_EQ(h_.legs.size(), 2u * kPrompts);
     ASSERT_EQ(h_.core.queued(), 0u);
@@ -101,7 +102,8 @@ class Storm {
     bool scored = false;
   };
   struct Play {
-    // Prefill leg: 1 after its ticket, 2 after its token. Decode leg: 1 after Reserved.
+    // How far the leg has come. Prefill leg: 1 after its ticket, 2 after its token. Decode leg: 1
+    // after Reserved.
     int stage = 0;
     int scored = 0;  // Prompt tokens whose logprobs were sent.
     int sent = 0;    // Answer tokens that a decode leg has sent.
@@ -253,7 +255,8 @@ class Storm {
       h_.Tokens(key, from, play.sent - from);
     } else {
       h_.Finish(key);
-      // The end of the stream follows, unless the core has cancelled the leg meanwhile.
+      // The worker ends the stream after its last message, unless the core has cancelled the leg
+      // meanwhile.
       if (const auto open = h_.legs.find(key); open != h_.legs.end()) h_.End(key, absl::OkStatus());
     }
   }

@@ -55,7 +55,8 @@ class ServedIdentity {
 
   // Takes the present numbers of workers. Returns true if served() has changed.
   bool Update(const Offers& offers, absl::Time now);
-  // Does not count `by`, the time during which the router was not running, as part of a lead.
+  // Does not count `by`, the time during which the router was not running, as time in which an
+  // identity has led.
   void Excuse(absl::Duration by, absl::Time now);
 
   // Identity that is served; nothing until a worker that may be served has attached. If the
@@ -64,7 +65,8 @@ class ServedIdentity {
   // True once the served identity has had a usable worker. Before that, served() is a guess.
   bool found() const { return found_; }
   const FixedIdentity& fixed() const { return fixed_; }
-  // Identity that leads. It will be served at ChangesAt(), unless the lead changes before.
+  // Identity that has more usable workers than the served one; nothing if none has. Unless this
+  // changes before, it will be served from ChangesAt() on.
   const std::optional<ModelIdentity>& leader() const { return leader_; }
   // Time at which leader() will be served; InfiniteFuture if no other identity leads.
   absl::Time ChangesAt() const;

@@ -41,7 +41,7 @@ TEST(ServedIdentityTest, AnotherIsServedAfterItHasLedForTenSeconds) {
   EXPECT_FALSE(served.Update({{kOld, {.usable = 1}}, {kNew, {.usable = 2}}}, At(50)));
   EXPECT_EQ(served.leader(), kNew);
   EXPECT_EQ(served.ChangesAt(), At(60));
-  // A larger lead does not shorten the wait.
+  // With nine workers instead of two, the identity must still lead for the full ten seconds.
   EXPECT_FALSE(served.Update({{kNew, {.usable = 9}}}, At(59.999)));
   EXPECT_EQ(served.served(), kOld);
   EXPECT_TRUE(served.Update({{kNew, {.usable = 9}}}, At(60)));
@@ -57,7 +57,8 @@ TEST(ServedIdentityTest, ALeadThatBreaksBeginsAnew) {
   EXPECT_FALSE(served.leader());
   EXPECT_FALSE(served.Update({{kOld, {.usable = 1}}, {kNew, {.usable = 2}}}, At(12)));
   EXPECT_EQ(served.ChangesAt(), At(22));
-  // A third identity takes the lead, and has to keep it for ten seconds of its own.
+  // A third identity now has the most workers. It must keep this lead for ten seconds of its own:
+  // the time for which kNew led does not count.
   EXPECT_FALSE(served.Update(
       {{kOld, {.usable = 1}}, {kNew, {.usable = 2}}, {kThird, {.usable = 3}}}, At(20)));
   EXPECT_EQ(served.leader(), kThird);

@@ -35,7 +35,7 @@ TEST_F(SeveralAnswersTest, ComeAsOneStreamEachOnItsOwn) {
     ASSERT_TRUE(answer(r, index).summary);
     EXPECT_EQ(answer(r, index).summary->usage().completion_tokens(), 8u);
     EXPECT_EQ(answer(r, index).summary->seed(), 7u);
-    // Only the answer that ends last reports the total.
+    // Only the answer that ends last, which has index 0 here, reports the total.
     EXPECT_EQ(answer(r, index).summary->has_total(), index == 0);
   }
   EXPECT_EQ(client(r).summary->total().prompt_tokens(), 5u);
@@ -119,7 +119,8 @@ TEST_F(SeveralAnswersTest, TheQueueHasRoomForAllOrForNone) {
   EXPECT_EQ(small.core.requests(), 0u);
 }
 
-// All answers of one request fail together, while the router is walking through the queue.
+// No worker can hold the prompt with an answer. All answers of the request fail together, while the
+// router is walking through the queue.
 TEST_F(SeveralAnswersTest, ThatDoNotFitLeaveTheQueueTogether) {
   const RequestKey too_long = h.Arrive(Several(3, 4000, 97));
   const RequestKey fits = h.Arrive(Prompt(5), 8);
@@ -140,7 +141,8 @@ TEST_F(SeveralAnswersTest, OneThatEndedLongAgoDoesNotCutTheOthers) {
   EXPECT_FALSE(client(r).aborted);
   h.RunToEnd(h.PrefillLegOfAnswer(1));
   EXPECT_TRUE(client(r).status->ok()) << *client(r).status;
-  // The RPC of a client that does not read its status is cut once, as for a single answer.
+  // If a client does not read its final status, its RPC is cut once, although the request has two
+  // answers.
   h.leave = false;
   const RequestKey slow = h.Arrive(Several(2));
   h.RunToEnd(h.PrefillLegOfAnswer(1));

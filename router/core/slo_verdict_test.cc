@@ -106,8 +106,8 @@ TEST(SloFromProtoTest, TargetsAreMillisecondsAboveNone) {
   EXPECT_THAT(SloFromProto(slo).status().message(), HasSubstr("slo.tpot_ms is -2"));
 }
 
-// An answer begins anew at another worker. In `late` this happens after its first token, in `slow`
-// and `waited` before it.
+// Answers of which a worker was lost, so that another attempt added its phases: `late` after the
+// first token was shown, `slow` and `waited` before.
 TEST(SloVerdictTest, WhatALaterTryTookExplainsNoTtftAndAnEarlierOneNoTpot) {
   const LatencyTargets targets = {absl::Milliseconds(100), absl::Milliseconds(10)};
   const v1::Timing at_first = TimingOf({10, 60, 30, 0, 5});

@@ -145,8 +145,9 @@ class WorkerTable {
     int prompts = 0;
     // The prompts at the worker must have at most this many tokens together.
     uint64_t tokens = std::numeric_limits<uint64_t>::max();
-    // Decode workers that a waiting ticket may go to. They have no place for a prompt, and neither
-    // has a prefill worker that might send its KV to one of them.
+    // Decode workers that a waiting ticket may go to. Their free blocks are kept for the ticket:
+    // they have no place for a prompt, and neither has a prefill worker that might send its KV to
+    // one of them.
     std::set<WorkerKey> awaited;
   };
   // Chooses the least loaded prefill worker that has a place for a prompt and a decode worker to

@@ -198,7 +198,7 @@ class CoreHarness {
   RequestKey Arrive(std::vector<TokenId> prompt, int max_tokens) {
     return Arrive(Request(std::move(prompt), max_tokens));
   }
-  // Makes a client that does not read by itself take the messages sent to it.
+  // Lets a client that does not read by itself read everything that was sent to it.
   void Take(RequestKey key) {
     ClientSide& client = clients.at(key);
     if (!client.owes) return;
