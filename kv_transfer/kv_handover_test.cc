@@ -530,8 +530,8 @@ TEST_F(HandoverTest, HostileNotesAreDroppedAndCounted) {
   EXPECT_TRUE(result_->status.ok()) << result_->status;
 }
 
-// The reads overlap, so one is always outstanding. The pull must count as alive as long as reads
-// keep ending.
+// The reads overlap, so at least one is always under way. The pull must not count as stalled as
+// long as reads keep ending.
 TEST_F(HandoverTest, APullThatTakesLongerThanTheStallLimitIsNotStuckWhileBytesArrive) {
   TestWorker narrow(&fabric_, true, 205, kLayout, 64, 6, &now_, {},
                     {.stall = absl::Seconds(2),
@@ -602,7 +602,8 @@ TEST_F(HandoverTest, InFlightBytesStayBoundedAndEveryPullMoves) {
   }
   for (int i = 0; i < 1000; ++i) {
     run(1);
-    // Each of the three pulls may add two short reads, for its generations and its checksums.
+    // At most bound / LayerBytes() reads of one slice each are under way. In addition, each of the
+    // three pulls may read its generations and its checksums.
     EXPECT_LE(narrow.transport->reads_outstanding(), bound / kLayout.LayerBytes() + 6);
     if (i == 200) {
       EXPECT_EQ(order, std::vector<int>({2}));

@@ -19,8 +19,8 @@ namespace {
 static_assert(sizeof(std::atomic<uint64_t>) == sizeof(uint64_t));
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// Size of the first of the two reads of a peer's pattern. The first read includes the setup of the
-// connection, so that the second read measures only the rate.
+// The test pattern of a peer is read in two parts. This is the size of the first one, which
+// includes the setup of the connection, so that the second one measures only the rate.
 constexpr size_t kFirstPatternBytes = 4096;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
@@ -59,8 +59,8 @@ struct KvPlane::Peer {
   // Time from which the same warning may be logged again.
   absl::Time next_warning = absl::InfinitePast();
 
-  // State of the proof of the link: a short read of the peer's pattern, a read of the rest, and the
-  // answer to a hello.
+  // State of the proof of the link. It takes a short read of the peer's test pattern, a read of the
+  // rest, and the answer to a hello.
   std::vector<std::byte> pattern;
   absl::Time proof_started;
   absl::Time read_started;
@@ -333,8 +333,8 @@ void KvPlane::Drop(Peer* peer, absl::string_view why) {
 
 bool KvPlane::SendTo(Peer* peer, const KvNote& note) {
   const std::string bytes = EncodeNote(note);
-  // If the connection turns out to be broken, connect once more and retry: the peer itself may have
-  // closed the old connection.
+  // If the connection turns out to be broken, the peer itself may have closed it. Without
+  // `proves_links`, connect once more and retry.
   for (int tries = 0; tries < 2; ++tries) {
     if (peer->state == LinkState::kDown && !options_.proves_links && now_ >= peer->next_try) {
       if (!Connect(peer)) return false;

@@ -60,9 +60,9 @@ class KvPlane {
     std::string numerics_id;
     KvLayout layout;
     int blocks = 0;
-    // True at decode workers. Such a worker reads a pattern from every new peer, and sends each
-    // peer a hello once a second. After five hellos without an answer, the peer's link has to be
-    // proven again.
+    // True at decode workers. Such a worker reads the test pattern (KvMeta) of every new peer, and
+    // sends each peer a hello once a second. After five hellos without an answer, the peer's link
+    // has to be proven again.
     bool proves_links = false;
     // Set for a transport whose pools lie in device memory: the device, and the kernel kv_checksum
     // compiled for that device.
@@ -125,9 +125,9 @@ class KvPlane {
 
   // The functions below are for KvPublisher and KvPuller.
 
-  // Callbacks of the publisher or the puller. One handles a note; the other does its work in
-  // RunOnce. `drained` is true if all notes that arrived before this call of RunOnce have been
-  // handled.
+  // Callbacks of the publisher or the puller: `on_note` handles a note, and `run_once` does the
+  // work of one RunOnce. `drained` is true if all notes that arrived before this call of RunOnce
+  // have been handled.
   struct User {
     std::function<void(const KvNote& note)> on_note;
     std::function<bool(absl::Time now, bool drained)> run_once;
@@ -152,8 +152,8 @@ class KvPlane {
   // Time of the last note from the peer.
   absl::Time HeardFrom(WorkerEpoch peer) const;
 
-  // Sends a note if possible. A note that can't be sent is lost, and a broken link is closed and
-  // connected again.
+  // Sends a note if possible. A note that can't be sent is lost. A connection that turns out to be
+  // broken is closed. Without `proves_links` it is then made anew, and the note is tried once more.
   void Send(WorkerEpoch peer, KvNote note);
   // ReadPool reads from the peer's pool and ReadMeta from its KvMeta, as Transport::Read does. The
   // peer's link must be in state kUp.

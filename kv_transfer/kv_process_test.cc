@@ -310,7 +310,8 @@ std::vector<Linked> AllLinked() {
 INSTANTIATE_TEST_SUITE_P(Links, KvProcessTest, testing::ValuesIn(AllLinked()),
                          [](const auto& info) { return info.param.name; });
 
-// Fixture of the only test whose result depends on the owner's device.
+// The owner's pool lies on another device than the reader's. Only the test below depends on that,
+// so the tests of KvProcessTest do not run in this setting.
 class PeerDeviceTest : public KvProcessTest {};
 TEST_P(PeerDeviceTest, APullFromAnotherDeviceIsLabelledSo) {
   const KvTicket ticket = Open();

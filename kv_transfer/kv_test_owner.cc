@@ -1,7 +1,7 @@
-// Runs a prefill worker's KV side as a separate process, for tests that kill and stop it. Usage:
-// kv_test_owner TLS [DEVICE]. If DEVICE, the number of an emulated device, is given, the pool lies
-// there. The process reads commands from standard input and writes answers to standard output, one
-// per line:
+// Runs the KV plane and the publisher of a prefill worker as a separate process, for tests that
+// kill and stop it. Usage: kv_test_owner TLS [DEVICE]. If DEVICE, the number of an emulated device,
+// is given, the pool lies there. The process reads commands from standard input and writes answers
+// to standard output, one per line:
 //   (start)             -> "address HEX"
 //   peer EPOCH HEX      names the reader
 //   open BLOCKS         -> "ticket ID SECRET-HEX GENERATION..."; blocks 0 .. BLOCKS-1

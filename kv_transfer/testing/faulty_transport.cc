@@ -40,8 +40,8 @@ void FaultyTransport::Read(ReadOperation operation) {
   read.operation.key = {};
   read.stalled = Chance(faults_.stall_read);
   if (Chance(faults_.tear_read) && read.operation.bytes >= 2) {
-    // Reads the two halves one after the other. If the first half fails, the whole read fails.
-    // Otherwise the second half is read next, and its result is the result of the read.
+    // A torn read is two reads, of the first and of the second half. If the first one fails, the
+    // whole read fails. Otherwise the second one is made, and its result is the result of the read.
     HeldRead first = read;
     const size_t half = read.operation.bytes / 2;
     first.operation.bytes = half;
@@ -109,8 +109,8 @@ void FaultyTransport::Disconnect(PeerId peer) {
                               [peer](const HeldNote& note) { return note.peer == peer; }),
                notes_.end());
   inner_->Disconnect(peer);
-  // End the reads that had not started. Among them are second halves of reads whose first half has
-  // just ended in Disconnect.
+  // End the reads that had not started. If a read was torn into halves and its first half has just
+  // ended in `inner_->Disconnect`, the second half is among them.
   std::vector<HeldRead> ended, kept;
   for (HeldRead& read : reads_) {
     (read.operation.peer == peer ? ended : kept).push_back(std::move(read));

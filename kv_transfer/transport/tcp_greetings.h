@@ -95,7 +95,8 @@ class TcpGreetings {
   const uint64_t id_;
   int events_ = -1;  // epoll descriptor
   std::vector<int> listeners_;
-  // True if connections wait to be accepted, but no further event will report them.
+  // True if the last call accepted as many connections as one call may, so that more may be
+  // waiting. The edge-triggered epoll does not report those again.
   bool more_to_accept_ = false;
   std::vector<TcpPlace> places_;
   uint64_t next_question_ = 1;

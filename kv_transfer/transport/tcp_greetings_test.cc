@@ -345,7 +345,8 @@ TEST_F(TcpGreetingsTest, SilentStrangersHoldFewSocketsForAShortWhile) {
     return count;
   };
   EXPECT_EQ(closed(), 3);
-  // The idle connections do not keep a client from another host out.
+  // A client from another host is still accepted, although strangers from one host hold as many
+  // connections as one host may.
   Stranger other(asked_->places()[0].greeter, kOtherHost);
   asked_->Progress(now_);
   EXPECT_EQ(other.Received(), std::nullopt);
@@ -396,8 +397,9 @@ class NoDescriptors {
 };
 
 TEST_F(TcpGreetingsTest, WithoutFreeDescriptorsTheAnswerIsUnavailable) {
-  // Nothing below may touch the test itself: the sanitizer opens a pipe to check an object that has
-  // virtual functions.
+  // The process can't open descriptors below. But the sanitizer opens a pipe when it checks an
+  // object that has virtual functions, like the test itself. So the code below uses only these
+  // copies.
   TcpGreetings& asking = *asking_;
   const std::vector<TcpWay> ways = {Way()};
   const std::vector<SocketAddress> kv = {own_.address()};

@@ -39,8 +39,8 @@ constexpr absl::string_view kShm = "sysv,posix";
 thread_local std::vector<std::string>* held_words = nullptr;
 
 void LogWords(absl::string_view words) {
-  // Only a warning: a UCX error is often just a peer that is gone, and is always returned as a
-  // status as well.
+  // UCX's errors are logged only as warnings: often a peer is just gone, and each error is returned
+  // as a status as well.
   Log(Severity::kWarning, "ucx", {{"says", words}});
 }
 

@@ -112,7 +112,8 @@ class Attempt {
   // State of a ticket that waits until a decode worker reserves blocks for its sequence.
   struct RoomWait {
     std::vector<WorkerKey> refused_by;  // Workers that refused the ticket in this round of offers.
-    // Time at which the wait began, minus the time that earlier attempts of the request waited.
+    // Time at which the wait began, moved back by the time that earlier attempts of the request
+    // waited. So room_wait limits the sum.
     std::optional<absl::Time> since;
     // Time since which no decode worker has been able to pull from the prefill worker.
     std::optional<absl::Time> partnerless_since;

@@ -427,8 +427,8 @@ class LyingWorkerTest : public RouterCoreTest {
     if (stop_token) event.mutable_finished()->set_stop_token_id(*stop_token);
     h.Tell(DecodeSaid{leg, event});
   }
-  // Expects that the router has given up the leg and counted the fault. Expects that the request
-  // goes on at another worker with its `shown` tokens.
+  // Expects that the router has given up the lying worker's leg and counted the fault, and that the
+  // request goes on at another worker with the `shown` tokens that the client has.
   void ExpectFound(RequestKey r, size_t shown) {
     EXPECT_EQ(h.core.counters().data_loss, 1u);
     EXPECT_EQ(h.core.counters().migrations, 1u);

@@ -172,7 +172,7 @@ TEST_F(ModesTest, AutoGoesToDecodeWorkersWhenThePrefillQueueIsFull) {
   h_->AttachFour();
   Ask(101, 4);
   Ask(101, 4);
-  // Now both prefill workers, p1 and p2, have more than 100 tokens to compute.
+  // Now both prefill workers, p1 and p2, have more than auto_queue_tokens (100) tokens to compute.
   EXPECT_THAT(At(true), ElementsAre("p1:1", "p2:1"));
   const RequestKey client = Ask(50, 4);
   EXPECT_THAT(At(false), ElementsAre("d1:1"));

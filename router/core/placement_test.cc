@@ -410,8 +410,8 @@ TEST_P(UnequalPoolsTest, TheListedLimitIsTheOneThatRequestsMeet) {
   const AttachKey prefill = Attach(v1::WORKER_ROLE_PREFILL, 2, 150);
   const AttachKey decode = Attach(v1::WORKER_ROLE_DECODE, 12, 200);
   ExpectLimit(pairs ? 2400 : 3200);
-  // After the larger workers have gone, their size counts for as long as requests wait for workers
-  // (pair_wait), and no longer.
+  // After the larger workers have gone, their size counts for pair_wait (30 s), the time for which
+  // requests wait for workers, and no longer.
   h_.Tell(WorkerDetached{prefill});
   h_.Tell(WorkerDetached{decode});
   h_.closed.insert({prefill, absl::OkStatus()});

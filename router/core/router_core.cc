@@ -40,7 +40,7 @@ absl::Status WhyGone(const Request& request, const char* cancelled, absl::Time n
 }  // namespace
 
 // Passes each event to the part of the core that it concerns. Decides what follows when a request
-// arrives, a timer is due, or an attempt has ended. Has no state but that of its members.
+// arrives, a timer is due, or an attempt has ended. All state is in its members.
 class RouterCore::Impl {
  public:
   explicit Impl(RouterCoreOptions options)

@@ -228,7 +228,8 @@ void WorkerTable::RefreshPairs(absl::Time now) {
     IdentityWorkers& all = identities_[worker.identity];
     all.attached += worker.attach != 0 && !worker.replaced;
     all.ready_prefill += worker.prefill() && Ready(worker, now);
-    // Includes workers that take no new requests, because their tickets still need decode workers.
+    // Includes draining and stale workers. They take no new requests, but their tickets still need
+    // decode workers.
     if (worker.prefill() && !worker.replaced) prefill[worker.name.epoch] = &worker;
   }
   for (auto& [key, decode] : workers_) {

@@ -106,7 +106,8 @@ class CoreHarness {
     core.Handle(std::move(event), now);
     Settle();
   }
-  // Moves the clock. Runs the core at each time on the way at which the core has something to do.
+  // Moves the clock forward by `by`. On the way, runs the core at each time at which it has
+  // something to do.
   void Advance(absl::Duration by) {
     const absl::Time until = now + by;
     while (core.NextWake() <= until) {
