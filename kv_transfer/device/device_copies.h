@@ -26,8 +26,8 @@ class DeviceCopies {
   // Waits for all copies under way, but does not call their `done`.
   ~DeviceCopies();
 
-  // Enqueues a copy. Both buffers must stay valid until `done` is called. After an error, `done` is
-  // never called.
+  // Enqueues a copy. Both buffers must stay valid until `done` is called. If Copy returns an error,
+  // `done` is never called.
   absl::Status Copy(void* to, const void* from, size_t bytes, Done done);
   // Reports the copies that have finished, without waiting. Returns true if there were any.
   bool Progress();

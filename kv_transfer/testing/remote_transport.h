@@ -52,8 +52,8 @@ class RemoteTransport : public Transport {
   std::function<void(absl::string_view)> handler_;
 };
 
-// For the other process: answers the commands on standard input until the input ends. `fill` writes
-// the content of newly allocated memory.
+// For the process that RemoteTransport starts: answers the commands on standard input until the
+// input ends. `fill` writes the content of newly allocated memory.
 void ServeTransport(Transport* transport,
                     const std::function<void(const TransportMemory&, const std::string&)>& fill);
 

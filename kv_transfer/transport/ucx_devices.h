@@ -23,8 +23,8 @@ uint64_t UcxMemoryTypesOf(ucp_context_h context);
 // Returns OK if peers can read device memory that is registered with a UCX context that knows
 // `memory_types` and has `transports`. Otherwise returns FailedPrecondition, which says what is
 // missing. Such reads need CUDA memory, and a transport that reads without the owner's processor
-// (rc, dc: GPUDirect RDMA). Over the other transports the owner's processor copies the bytes.
-// Between processes of one node, UCX's cuda_ipc does the same as DeviceTransport itself.
+// (rc, dc: GPUDirect RDMA). Over the other transports the owner's processor copies the bytes. UCX's
+// cuda_ipc does not count: between processes of one node, DeviceTransport itself does the same.
 absl::Status UcxReadsDevices(uint64_t memory_types, absl::Span<const std::string> transports);
 
 }  // namespace baton

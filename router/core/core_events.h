@@ -75,7 +75,8 @@ struct LegEnded {
   LegKey leg;
   absl::Status status;
 };
-// First message of an Attach stream. The driver has checked that the address is host:port.
+// First message of an Attach stream. The program that drives the core has checked that the address
+// is host:port.
 struct WorkerAttached {
   AttachKey attach;
   v1::Registration registration;

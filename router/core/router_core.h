@@ -17,7 +17,8 @@ namespace baton {
 // characters only.
 struct TextDecoder {
   std::function<std::string(TokenId)> next;
-  // Called at the end. Returns the rest of the text, with U+FFFD for an incomplete character.
+  // Called at the end of the answer. Returns the rest of the text, with U+FFFD for an incomplete
+  // character.
   std::function<std::string()> flush;
 };
 
@@ -28,7 +29,7 @@ struct RouterCoreOptions {
   std::function<TextDecoder()>
       new_decoder;  // Null: answers have no text, and stop strings do nothing.
 
-  // Mode of requests that name none.
+  // Mode of requests that name no mode.
   v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;
   // In mode AUTO, the decode worker computes a prompt of at most `auto_prompt_tokens`. It also
   // computes longer prompts while every prefill worker has more than `auto_queue_tokens` waiting.
@@ -55,7 +56,7 @@ struct RouterCoreOptions {
   // Max time that a request waits while all workers refuse it as full. After that it ends with
   // ResourceExhausted.
   absl::Duration room_wait = absl::Seconds(30);
-  // A worker whose last report is older gets no new work.
+  // A worker whose last report is older than this gets no new work.
   absl::Duration report_limit = absl::Seconds(3);
   // A leg counts as broken if it is silent for this time and its worker's last report is older than
   // report_limit.

@@ -102,8 +102,8 @@ class Storm {
     bool scored = false;
   };
   struct Play {
-    // How far the leg has come. Prefill leg: 1 after its ticket, 2 after its token. Decode leg: 1
-    // after Reserved.
+    // Progress of the leg. Prefill leg: 1 after its ticket, 2 after its token. Decode leg: 1 after
+    // Reserved.
     int stage = 0;
     int scored = 0;  // Prompt tokens whose logprobs were sent.
     int sent = 0;    // Answer tokens that a decode leg has sent.

@@ -41,7 +41,8 @@ TEST(ServedIdentityTest, AnotherIsServedAfterItHasLedForTenSeconds) {
   EXPECT_FALSE(served.Update({{kOld, {.usable = 1}}, {kNew, {.usable = 2}}}, At(50)));
   EXPECT_EQ(served.leader(), kNew);
   EXPECT_EQ(served.ChangesAt(), At(60));
-  // With nine workers instead of two, the identity must still lead for the full ten seconds.
+  // The identity now has nine workers instead of two, but it must still lead for the full ten
+  // seconds.
   EXPECT_FALSE(served.Update({{kNew, {.usable = 9}}}, At(59.999)));
   EXPECT_EQ(served.served(), kOld);
   EXPECT_TRUE(served.Update({{kNew, {.usable = 9}}}, At(60)));

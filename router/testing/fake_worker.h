@@ -24,7 +24,7 @@
 // KV.
 namespace baton {
 
-// Returns the next token: a hash of all tokens before it, below `vocab`.
+// Returns the next token: a hash of all tokens before it, less than `vocab`.
 inline TokenId FakeNextToken(const std::vector<TokenId>& tokens, int vocab) {
   return static_cast<TokenId>(Hash64(tokens.data(), tokens.size() * sizeof(TokenId)) %
                               static_cast<uint64_t>(vocab));
