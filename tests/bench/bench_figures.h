@@ -15,12 +15,12 @@ class BenchFigures {
     std::string name;
     std::string unit;
     double median = 0, min = 0, max = 0;
-    // This figure divided by the yardstick `of` from the same run, or by a fixed limit. 0: this
-    // figure is a yardstick itself.
+    // This figure relative to a yardstick of the same run or to a fixed limit, which `of` names;
+    // higher is better. 0: this figure is a yardstick itself.
     double ratio = 0;
     std::string of;
-    // Bounds for `ratio`; 0: no bound. A figure whose ratio is below `target` has missed its
-    // target. `good` is only printed.
+    // A figure whose ratio is below `target` has missed its target; 0: no target. `good` is a
+    // higher ratio that is only printed beside the target.
     double target = 0, good = 0;
   };
 

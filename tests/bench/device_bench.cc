@@ -103,7 +103,8 @@ std::byte* DeviceBench::UploadBytes(const void* values, size_t bytes) {
 
 std::byte* DeviceBench::Random(size_t bytes) {
   std::byte* const memory = Memory(bytes);
-  // Samples numbers for the first part of the memory, then copies them until the memory is full.
+  // Fills the first part of the memory with random numbers, then copies them until the memory is
+  // full.
   std::vector<uint16_t> some(std::min<size_t>(bytes / 2, tiny() ? 1 << 14 : 1 << 24));
   std::mt19937 random(static_cast<uint32_t>(memory_.size()));
   std::normal_distribution<float> normal(0, 0.05f);
@@ -253,7 +254,7 @@ int Main() {
     RefuseToStart(
         absl::StrCat("--filter: no figure of these parts has '", options.filter, "' in its name"));
   }
-  // Tables of results show only the last line of the output.
+  // The last line sums up the results, because the table of tests/gpu/run shows only this line.
   if (!figures.missed().empty()) {
     std::printf("below target: %s\n", absl::StrJoin(figures.missed(), ", ").c_str());
     return kBelowTarget;

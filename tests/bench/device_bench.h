@@ -14,7 +14,7 @@
 
 namespace baton {
 
-// Shared by the parts of device_bench: the device, and functions to time work on it. Errors end the
+// The device, and functions to time work on it. All parts of device_bench use them. Errors end the
 // program.
 class DeviceBench {
  public:
@@ -61,15 +61,15 @@ class DeviceBench {
     int works = 1;                          // Pieces of work that one call of `enqueue` does.
   };
   // Times all items of `timed` in turn, for several rounds, so that all items see the device in the
-  // same state. In each round, an item is repeated until its time can be measured. Each item also
-  // runs once before the first round.
+  // same state. In each round, an item is repeated until the repetitions take long enough to be
+  // timed. Each item also runs once before the first round.
   std::vector<Times> Rounds(const std::vector<Timed>& timed);
   // Returns an item for Rounds(): the work that `enqueue` puts on stream().
   Timed OnStream(std::function<absl::Status()> enqueue);
   // Returns an item for Rounds(): replays of a graph that holds work(0) to work(works - 1). Each
-  // call of `work` puts its work on stream(). So the time is the device's alone, without the host's
-  // time for each launch. The work first runs once without capture, because the first call of a
-  // library may do what can't be captured.
+  // call of `work` puts its work on stream(). The measured time is the device's alone, without the
+  // host's time for each launch. The work first runs once without capture, because the first call
+  // of a library may do things that a graph can't capture.
   Timed InGraph(const std::function<absl::Status(int)>& work, int works = 1);
 
   // A copy of 1 GiB (tiny: 1 MiB) within the device's memory: the yardstick of work that moves
@@ -100,7 +100,7 @@ class DeviceBench {
   std::vector<std::byte*> memory_;
 };
 
-// Returns a figure in bytes per second, in units of 10^9.
+// Returns a figure in GB/s (10^9 bytes per second).
 BenchFigures::Figure RateFigure(std::string name, double bytes, const DeviceBench::Times& times);
 BenchFigures::Figure MicrosecondsFigure(std::string name, const DeviceBench::Times& times);
 
@@ -115,8 +115,8 @@ void BenchHandover(DeviceBench& bench);
 void BenchAttentionVariants(DeviceBench& bench);
 void BenchSamples(DeviceBench& bench);
 void BenchGemmAlgorithms(DeviceBench& bench);
-// Runs the process that owns BenchHandover's pool. The program starts itself in this way. Returns
-// when its standard input ends.
+// Runs as the second process of BenchHandover, which owns the KV pool that is read. BenchHandover
+// starts this program again for it. Returns when standard input ends.
 int RunHandoverOwner(bool emulated);
 
 }  // namespace baton

@@ -32,7 +32,7 @@ namespace {
 
 constexpr WorkerEpoch kOwner = 1, kReader = 2;
 
-// Layout of an 8B model, 8 MiB per block, or of a small model.
+// Returns the KV layout of an 8B model, with blocks of 8 MiB, or of a small model.
 KvLayout LayoutOf(bool tiny) {
   return tiny ? KvLayout{2, 2, 32, 16, DType::kBF16} : KvLayout{32, 8, 128, 64, DType::kBF16};
 }
@@ -69,8 +69,8 @@ struct Side {
   std::vector<BlockId> blocks;
 };
 
-// A second process of this program that owns a pool. Its standard input and output are pipes to
-// this one.
+// A child process that runs this program again and owns a KV pool. This process writes to the
+// child's standard input and reads its standard output.
 class OwnerProcess {
  public:
   explicit OwnerProcess(bool emulated) {
@@ -224,8 +224,8 @@ void BenchHandover(DeviceBench& bench) {
        {pull, [] { return absl::OkStatus(); }}});
   bench.figures().Add(RateFigure("plain copy of a hand-over's KV", bytes, times[0]));
   auto handover = RateFigure(absl::StrCat("hand-over by ", link), bytes, times[1]);
-  // An 8B model produces KV at about 6 GB/s during prefill. At the rate below, prefill hides the
-  // hand-over of all layers but the last.
+  // The target rate of a hand-over. An 8B model produces KV at about 6 GB/s during prefill. At 20
+  // GB/s, the hand-over keeps up, and only the last layer arrives after prefill has ended.
   constexpr double kWantedGigabytes = 20;
   handover.ratio = handover.median / kWantedGigabytes;
   handover.of = absl::StrCat(kWantedGigabytes, " GB/s");

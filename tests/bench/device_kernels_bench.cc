@@ -1,4 +1,4 @@
-// Copies, gemms and attention as in a step of an 8B Llama.
+// Measures copies, gemms and attention with the shapes of a step of an 8B Llama.
 
 #include <algorithm>
 #include <memory>
@@ -78,8 +78,8 @@ void BenchGemms(DeviceBench& bench) {
   const std::vector<int> rows =
       bench.tiny() ? std::vector<int>{1, 8} : std::vector<int>{1, 8, 64, 256, 2048, 8192};
   const int max_rows = rows.back();
-  // The weights lie one after the other, and together they are larger than the cache. A graph
-  // multiplies by one weight after the other.
+  // Successive gemms of a graph use successive parts of this memory, which is larger than the
+  // device's cache. So each gemm reads its weight from memory.
   size_t weight_bytes = bench.tiny() ? size_t{1} << 15 : size_t{512} << 20;
   size_t in_bytes = 0, out_bytes = 0;
   for (const Shape& s : shapes) {
@@ -139,8 +139,8 @@ void BenchAttention(DeviceBench& bench) {
   struct Shape {
     int batch, context, rows;
     double target, good;  // Shares of the copy rate or of the gemm rate.
-    // If above 0: a limit in microseconds instead of `target` and `good`, for work where latency
-    // counts.
+    // Max time in microseconds, for work where latency counts; 0: no max. If set, `target` and
+    // `good` are not used.
     double max_us = 0;
   };
   // Targets grow with the bytes moved: work of a few microseconds can't reach the full bandwidth.
@@ -163,7 +163,8 @@ void BenchAttention(DeviceBench& bench) {
                           .context = s.context,
                           .rows = s.rows});
     AttentionLaunches launches(&bench.runtime(), &bench.stream(), &bench.device().kernels);
-    // Times one layer within a step, so the step's plan exists already.
+    // Times the attention of one layer, without the plan of the step: the plan is computed once for
+    // all layers, here in the run that precedes the capture of the graph.
     std::vector<Timed> timed = {
         bench.InGraph(
             [&](int) { return launches.Attend(step.params(), step.sequences(), /*version=*/1); }),

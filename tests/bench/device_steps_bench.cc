@@ -45,8 +45,8 @@ double GemmWeights(const ModelConfig& c) {
 }
 double HeadWeights(const ModelConfig& c) { return 1.0 * c.vocab * c.hidden; }
 
-// Number of steps that follow the first one before the sequences begin again. Each sequence has
-// free positions for all these steps.
+// Number of timed steps that follow the first one, before the sequences start again from their
+// first step. Each sequence has free positions for all these steps.
 constexpr int kFollowing = 64;
 
 // A model on the device with its pool and engine.
@@ -71,16 +71,17 @@ class SteppedModel {
 
   const ModelConfig& config() const { return model_->config(); }
   const KvLayout& layout() const { return layout_; }
-  // Returns the runtime that replays the step's graph, if there is one.
+  // Returns the runtime on which the steps run. It can repeat the latest replay of a graph.
   ReplayTimer& timer() { return timer_; }
 
   // Equal sequences of a step. Each computes the last `rows` of its `context` positions.
   struct Group {
     int batch, context, rows;
   };
-  // Returns timed steps of `groups`, in blocks that hold random numbers. If the device samples the
-  // tokens, steps of one row per sequence follow one another on the device, and the host is one
-  // step behind, as in a decode worker.
+  // Returns an item that times steps over all sequences of `groups`. Their KV blocks hold random
+  // numbers. If the device samples the tokens and each sequence computes one row, each step takes
+  // its tokens from the previous step on the device, and the host is one step behind, as in a
+  // decode worker.
   DeviceBench::Timed Step(const std::vector<Group>& groups) {
     auto step = std::make_shared<Parts>();
     int blocks = 0, max_rows = 0, all_rows = 0;
@@ -165,7 +166,7 @@ void BenchSteps(DeviceBench& bench) {
   struct Shape {
     Group group;
     double target, good;
-    // Sequences that decode in the same step; none if `batch` is 0.
+    // Sequences that decode in the same step as `group`; none if `batch` is 0.
     Group beside = {0, 0, 0};
     std::string Name() const {
       if (beside.batch > 0) {
@@ -237,7 +238,8 @@ void BenchSteps(DeviceBench& bench) {
     figure.target = s.target;
     figure.good = s.good;
     if (decode) {
-      // One step reads all weights once for all rows, and each row's keys and values.
+      // One step reads all weights once for all sequences, and the keys and values of each
+      // sequence.
       const double weights = GemmWeights(c) + HeadWeights(c);
       const double kv = s.group.batch * s.group.context * token_bytes;
       const double roof =
@@ -255,7 +257,8 @@ void BenchSteps(DeviceBench& bench) {
       host.target = 1;
       bench.figures().Add(host);
       if (!free_before.ok() || !free_after.ok()) continue;
-      // Memory of the graph, and of what the first step of this size loaded and allocated.
+      // Memory of the step's graph, and of everything that the first step of this size loaded and
+      // allocated.
       const double bytes = static_cast<double>(*free_before) - static_cast<double>(*free_after);
       bench.figures().Add({absl::StrCat(name, ", its memory"), "MiB", bytes / (1 << 20),
                            bytes / (1 << 20), bytes / (1 << 20)});
@@ -266,8 +269,8 @@ void BenchSteps(DeviceBench& bench) {
       const double flops =
           2 * (GemmWeights(c) * (rows + streams) + HeadWeights(c) * (s.group.batch + streams)) +
           attention;
-      // The step also reads the keys and values of the decoding sequences, and no gemm hides that
-      // time.
+      // The step also reads the keys and values of the decoding sequences. No gemm runs during that
+      // time, so it is added.
       const double kv = streams * s.beside.context * token_bytes;
       figure.ratio = (flops / rate + kv / bandwidth) / times[2].median;
       figure.of = mixed ? "gemm and copy" : "gemm";

@@ -1,7 +1,8 @@
-// The same work done in several ways, side by side: attention by each kernel and with several
-// launches and block sizes, sampling of each kind, and gemms by each algorithm that the library
-// proposes. "The choice" is what the backend itself does. The number before "of the choice" is the
-// time of the choice divided by the time of this variant: above 1, the variant is faster.
+// Measures the same work done in several ways, side by side: attention by each kernel and with
+// several launches and block sizes, sampling of each kind, and gemms by each algorithm that the
+// library proposes. "The choice" is the variant that the backend itself uses. The number before "of
+// the choice" is the time of the choice divided by the time of this variant: above 1, the variant
+// is faster.
 
 #include <algorithm>
 #include <cmath>
@@ -46,8 +47,9 @@ void AddVariants(DeviceBench& bench, const std::vector<Variant>& variants) {
   }
 }
 
-// The work list of split_attention for all rows of a step, as AttentionLaunches makes it if all
-// rows fit in one launch. The constructor computes the list on the device.
+// The work list of the kernel split_attention for all rows of a step. It is the list that the
+// backend makes (AttentionLaunches) if all rows fit in one launch. The constructor computes the
+// list on the device.
 class SplitWork {
  public:
   SplitWork(DeviceBench& bench, const PagedStep& step) {
@@ -79,7 +81,7 @@ class SplitWork {
                        "attention_plan");
   }
 
-  // Returns the number of thread blocks that have work.
+  // Returns the number of thread blocks for which the list has work.
   int64_t max_blocks() const { return items_ * split_.attention.pages.kv_heads; }
   // Launches split_attention on `blocks` thread blocks, and then merge_attention.
   absl::Status Launch(DeviceBench& bench, int64_t blocks) const {
@@ -131,7 +133,7 @@ void BenchAttentionVariants(DeviceBench& bench) {
         .heads = AttentionHeads(tiny), .batch = s.batch, .context = s.context, .rows = s.rows};
     std::vector<Variant> variants;
     std::vector<std::unique_ptr<AttentionLaunches>> launches;
-    // The backend's choice, for a pool of this layout.
+    // Returns an item that times the attention of `step` with the kernels that the backend chooses.
     const auto choice = [&](const PagedStep& step) {
       launches.push_back(std::make_unique<AttentionLaunches>(&bench.runtime(), &bench.stream(),
                                                              &bench.device().kernels));
@@ -200,7 +202,7 @@ void BenchSamples(DeviceBench& bench) {
   struct Kind {
     std::string name;
     SamplingOptions options;
-    // Limits for batches of 1 and of 256; 0: no limit.
+    // Max microseconds for a batch of 1 and for a batch of 256; 0: no max.
     double max_us_of_1 = 0, max_us_of_256 = 0;
   };
   std::vector<Kind> kinds(7);
@@ -216,7 +218,8 @@ void BenchSamples(DeviceBench& bench) {
   kinds[5].name = "temperature, 20 logprobs";
   kinds[5].options.logprobs = 20;
   kinds[6].name = "temperature, bias of 10 tokens";
-  // The bias is so small that a graph can be replayed many times over the same logits.
+  // Each replay of a graph adds the bias to the same logits again. The bias is so small that even
+  // many replays hardly change them.
   for (int i = 0; i < 10; ++i) kinds[6].options.logit_bias.emplace_back(i * 7, 1e-6f);
   for (size_t i = 1; i < kinds.size(); ++i) kinds[i].options.temperature = 1;
   for (const int i : {2, 3, 4}) kinds[i].max_us_of_1 = 25, kinds[i].max_us_of_256 = 120;

@@ -123,8 +123,8 @@ void BM_Attention(benchmark::State& state) {
          pairs * cols * 4);
 }
 
-// Operations of a model so small (hidden 192, one token) that handing work to threads may cost the
-// most.
+// Operations of a model so small (hidden 192, one token) that handing the work to threads may take
+// longer than the work itself.
 void BM_TinyLayer(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(0));
   auto backend = CreateCpuBackend({threads}).value();

@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// Forwards all calls to another runtime, and can repeat the latest replay. So a step can be timed
-// without the work of the host. All calls must come from one thread.
+// Forwards all calls to another runtime, and can repeat the latest replay of a graph. So a step can
+// be timed without the host's part of the work. All calls must come from one thread.
 class ReplayTimer : public DeviceRuntime {
  public:
   // `inner` must outlive this object.

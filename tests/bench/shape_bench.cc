@@ -132,8 +132,8 @@ class Shape {
     std::vector<BlockId> blocks;
     int position;
   };
-  // Returns `count` tokens of sequence `i` from `position` on. Each sequence has its own range of
-  // blocks.
+  // Returns `count` random tokens of sequence `i`, from `position` on, with the blocks for them.
+  // Each sequence has its own range of blocks.
   Part Some(int i, int count, int position) {
     Part part{{}, {}, position};
     for (int t = 0; t < count; ++t) {

@@ -2,8 +2,8 @@
 
 namespace baton {
 
-// Rates that the machine can reach at present, for comparison with other rates. Each is the best of
-// five attempts.
+// Rates that the machine can reach at present, for comparison with other rates. Each function
+// measures five times and returns the best rate.
 
 // Returns the bytes per second that `threads` threads read, when they read 512 MB together.
 double ReadRate(int threads);
