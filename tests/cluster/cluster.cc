@@ -132,7 +132,8 @@ absl::Status Cluster::RestartRouter() {
 absl::Status Cluster::WaitCounted(const std::function<bool(const Counted&)>& reached,
                                   absl::Duration timeout) {
   const absl::Time until = absl::Now() + timeout;
-  // Only the router's newest line counts. So all lines that the log already has are read first.
+  // Only the newest line of the router's log counts. So all lines that the log already has are read
+  // first.
   while (router_lines_ < router_->log().size() || !reached(counted_)) {
     const absl::StatusOr<std::string> line =
         router_->log().Line(router_lines_, until - absl::Now());

@@ -47,8 +47,8 @@ class Process {
   std::string unread_;
   bool reaped_ = false;
   int exit_status_ = 0;
-  // This is the last member, so it is destroyed first: after ~Process has ended the process, but
-  // before the other members.
+  // The last member, so that it is destroyed before all others. Its destructor waits for the end of
+  // the process's output, which comes because ~Process has ended the process.
   CapturedLog log_;
 };
 

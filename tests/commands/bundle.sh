@@ -27,8 +27,8 @@ bundle_archive() {
 }
 
 # say_next_step PATH UNPACK DEMO GPU_TESTS: prints the commands that copy the bundle PATH to another
-# machine, and the commands to run there. UNPACK is a command, or empty. DEMO is empty if the bundle
-# has no demo, and GPU_TESTS if it has no GPU tests.
+# machine, and the commands to run there. UNPACK is the command that unpacks the bundle, or empty.
+# DEMO is empty if the bundle has no demo, and GPU_TESTS is empty if it has no GPU tests.
 say_next_step() {
   local path=$1 unpack=$2 demo=$3 gpu_tests=$4 name
   name=$(printf %q "$(basename "${path%.tar.gz}")")

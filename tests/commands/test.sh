@@ -20,8 +20,8 @@ run_tests() {
     shift
   done
   use_sanitizer "$sanitize"
-  # UCX's memory hooks may run while a thread ends. The thread sanitizer then no longer tracks the
-  # thread, and the hooks would crash.
+  # UCX's memory hooks may run while a thread ends, when the thread sanitizer no longer tracks the
+  # thread. The hooks would then crash, so they are off.
   [[ $sanitize != thread ]] || export UCX_MEM_MMAP_HOOK_MODE=none UCX_MEM_EVENTS=n
   need $mode "${build_packages[@]}" "${test_packages[@]}" || exit 1
   local targets=(all)

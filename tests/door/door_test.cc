@@ -186,7 +186,7 @@ TEST_F(DoorTest, AnEmptyTokenizerIsNamedEveryTime) {
   }
 }
 
-// Passes a flag of both workers, a flag of one role, and a flag that all programs have.
+// Gives `up` a flag of both workers, a flag of one role, and a flag that all programs have.
 TEST_F(DoorTest, FlagsReachTheProcessesTheyAreMeantFor) {
   const Ended up = Baton(
       "up --detach --no-build --listen=127.0.0.1:0 --log-format json --threads=1 --max-queued 7 "
@@ -242,11 +242,12 @@ TEST_F(DoorTest, AReleasedVersionIsToldByTheDoorAndByEveryProgram) {
   }
 }
 
-// Simulates a system without the packages that ./baton needs, by small scripts in place of the
-// package tools.
+// Simulates a system without the packages that ./baton needs. Small scripts take the place of the
+// system's package tools.
 class OtherSystemTest : public DoorTest {
  protected:
-  // Each line of `installed` and `offered` is a package and its version.
+  // Runs `./baton deps --check`. Each line of `installed` and `offered` is a package and its
+  // version.
   Ended Deps(const std::string& installed, const std::string& offered) {
     system_.Write("installed", installed);
     system_.Write("offered", offered);
@@ -264,7 +265,7 @@ class OtherSystemTest : public DoorTest {
 };
 
 TEST_F(OtherSystemTest, PackagesThatAreTooOldAreNamedInOneSentence) {
-  // The packages of Ubuntu 22.04.
+  // Packages as Ubuntu 22.04 has them.
   const std::string old =
       "libgrpc++-dev 1.30.2-3build6\nlibprotobuf-dev 3.12.4-1ubuntu7\n"
       "libboost-dev 1.74.0.3ubuntu7\n";
@@ -281,7 +282,7 @@ TEST_F(OtherSystemTest, PackagesThatAreTooOldAreNamedInOneSentence) {
 }
 
 TEST_F(OtherSystemTest, OfAlternativesTheOneThatThereIsWillBeInstalled) {
-  // The packages of Debian 13.
+  // Packages as Debian 13 has them.
   const Ended deps = Deps("g++ 4:14.2.0-1\n",
                           "libgrpc++-dev 1.51.1-6\nlibprotobuf-dev 3.21.12-11\n"
                           "libboost1.83-dev 1.83.0-4.2\nlibboost-dev 1.83.0.2+b2\n");
@@ -311,7 +312,7 @@ TEST_F(DoorTest, ConfiguringItTellsWhatCameOfCuda) {
   EXPECT_THAT(RunShell(command).output, Not(HasSubstr("CUDA"))) << "nothing was configured";
 }
 
-// `unbuilt` is ./baton with an empty build folder.
+// Runs ./baton with an empty build folder. Help must work there, too.
 TEST_F(DoorTest, HelpIsPerCommandAndNeedsNoBuild) {
   const auto unbuilt = [this](const std::string& arguments) {
     return RunShell(absl::StrCat("env BATON_BUILD=", state_.File("nothing"), " BATON_STATE=",
