@@ -108,8 +108,8 @@ TEST_P(DeviceAnswersTest, AnswerAsOneProcessInEveryMode) {
                 mode == v1::SERVING_MODE_DISAGGREGATED ? "cuda-ipc" : "");
     }
   }
-  // The worker started some steps before it knew the tokens of the previous step. A sequence that
-  // runs alone allows this for every step except the first.
+  // A decode worker may start a step before it knows the tokens of the previous step. A sequence
+  // that runs alone allows this for every step except the first.
   const auto page = Scrape((*cluster)->decode(0));
   ASSERT_TRUE(page.ok()) << page.status();
   const double steps = page->Value("baton_decode_step_seconds_count").value_or(0);
@@ -184,7 +184,8 @@ TEST(DeviceWorkersTest, RandomWeightsNeedNoFile) {
   EXPECT_THAT(*line, HasSubstr("random weights of seed 7"));
 }
 
-// Both worker processes see both GPUs of the machine, so KV can go over the link between the GPUs.
+// Each of the two workers uses one of two GPUs, and both processes see both GPUs. So KV can go over
+// the link between the GPUs.
 TEST(DeviceWorkersTest, KvFromOneGpuToAnotherTakesThePeerLinkAndSaysSo) {
   const ServedFolder folder("qwen3_f32");
   const auto truth = Truth::LoadOnEmulatedDevice(folder.path());
@@ -207,8 +208,8 @@ TEST(DeviceWorkersTest, KvFromOneGpuToAnotherTakesThePeerLinkAndSaysSo) {
 
 class DeviceFailureTest : public testing::TestWithParam<const char*> {};
 
-// A worker whose device fails for good in the middle of a step ends immediately, without a message
-// to its clients. The clients get all their tokens from the remaining worker.
+// One worker's device fails for good in the middle of a step. The worker ends immediately, without
+// a message to its clients, and the clients get all their tokens from the remaining worker.
 TEST_P(DeviceFailureTest, EndsTheWorkerAndNoAnswer) {
   const std::string role = GetParam();
   const ServedFolder folder("qwen3_f32");

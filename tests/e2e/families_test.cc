@@ -63,7 +63,8 @@ class FamiliesTest : public testing::TestWithParam<Family> {
   void SetUp() override {
     ASSERT_EQ(continuation_.size(), static_cast<size_t>(kContinuation));
     ASSERT_EQ(logprobs_.size(), continuation_.size());
-    // In bf16 models, the machine's default numerics may round the activations.
+    // Exact tests use the numerics f32. With the default numerics, a machine may round the
+    // activations of a bf16 model.
     const std::string kv_type = exact() ? "--kv-type=f32" : "--kv-type=auto";
     const std::string numerics = exact() ? "--numerics=f32" : "--numerics=auto";
     const std::string kv_bytes = "--kv-bytes=16777216";
@@ -133,8 +134,8 @@ class FamiliesTest : public testing::TestWithParam<Family> {
     ASSERT_EQ(token.position(), prompt_.size() + i);
     ASSERT_TRUE(token.has_logprob());
     ASSERT_EQ(token.top_size(), kAlternatives);
-    // If the two best tokens are closer than the error, either of them may be first. Even then,
-    // their distance is known to the four digits of the golden file.
+    // If the two best tokens are closer than the error, either of them may be first. Even then, the
+    // difference of their logprobs must be that of the golden file, which has four digits.
     const double margin = token.top(0).logprob() - token.top(1).logprob();
     EXPECT_NEAR(margin, margins_[i], error_ + 5e-4 * margins_[i]);
     if (margins_[i] > error_) {
@@ -158,7 +159,8 @@ class FamiliesTest : public testing::TestWithParam<Family> {
 };
 
 TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
-  // One request runs alone, then four run together. Only the first asks for prompt logprobs.
+  // One request runs alone, then four run together. Only the request that runs alone asks for
+  // prompt logprobs.
   std::vector<Answer> answers(5);
   answers[0] = Ask(WithPrompt(Request(0)));
   std::vector<std::thread> threads;
@@ -203,7 +205,8 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
   }
   EXPECT_GE(decoded, kContinuation / 2);
 
-  // Compares the prefill worker's logprobs of the continuation, which is here a part of the prompt.
+  // Sends the golden continuation as a part of the prompt, and compares the logprobs that the
+  // prefill worker computes for it.
   const int forced = GetParam().forced;
   if (forced > 0) {
     const Answer teacher = Ask(WithPrompt(Request(forced)));
@@ -213,8 +216,8 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
     ExpectLogprobsOfGoldenLogits(teacher);
     EXPECT_EQ(compared_, of_logits);
     for (int i = 0; i < forced; ++i) ExpectGoldenAt(i, teacher.prompt[prompt_.size() + i]);
-    // Prefill and decode workers give the same bits until the answer differs from the golden
-    // continuation.
+    // A token computed as part of the prompt has the same bits as the generated token, until the
+    // answer differs from the golden continuation.
     for (int i = 0; i < forced; ++i) {
       const v1::Token& token = answers[0].tokens[i];
       if (token.token_id() != continuation_[i]) break;
@@ -223,7 +226,8 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
           << ", generated " << token.ShortDebugString();
     }
   }
-  // Number of tokens whose margin in the reference is greater than the error. They had to be equal.
+  // Number of tokens that had to equal the golden ones, because their margin in the golden file is
+  // greater than the error.
   const auto decided = std::count_if(margins_.begin(), margins_.end(),
                                      [this](double margin) { return margin > error_; });
   EXPECT_GE(decided, exact() ? kContinuation : kContinuation / 2);

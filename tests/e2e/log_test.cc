@@ -109,7 +109,7 @@ TEST(LogTest, TextIsOneLineARequestWhateverItsId) {
   EXPECT_THAT(finished[1], HasSubstr(" code=INVALID_ARGUMENT "));
   EXPECT_THAT(finished[1], HasSubstr("1073741824"));
   EXPECT_EQ(Lines((*cluster)->router(), "E baton-router stopped").size(), 1u) << "within the id";
-  // The decode worker's flags ask for debug lines. The prefill worker's flags do not.
+  // Only the decode worker's flags ask for debug lines, so only its log has them.
   const std::vector<std::string> ended = Lines((*cluster)->decode(0), " sequence_ended ");
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_THAT(ended[0], HasSubstr(" D baton-decode sequence_ended " + id));
@@ -233,7 +233,7 @@ TEST(LogTest, WhatGrpcSaysIsAnEventToo) {
   for (const std::string& line : Lines(**router)) EXPECT_TRUE(json::accept(line)) << line;
 }
 
-// A worker finds out before it loads anything that its port is taken. Its log has only this
+// A program finds out that its port is taken before it loads anything, so its log has only this
 // message.
 TEST(LogTest, AnAddressThatCannotBeUsedIsTheFirstThingSaid) {
   const auto taken = RpcServer::Start({.listen = "127.0.0.1:0"});

@@ -203,7 +203,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     for (const std::string& argument : c.arguments) absl::StrAppend(&shown, " ", argument);
     SCOPED_TRACE(shown);
     std::vector<std::string> arguments = c.arguments;
-    // A small pool, because some workers are refused only after they have allocated it.
+    // Most workers get a small KV pool, because some are refused only after they have allocated it.
     if (c.program != "baton-router" && c.program != "baton-client") {
       arguments.insert(arguments.begin(), "--kv-bytes=16Mi");
     }
@@ -247,7 +247,7 @@ TEST(ProgramTest, AStopWhileTheModelIsLoadedEndsAWorkerAtOnce) {
   EXPECT_TRUE((*worker)->log().WaitFor("stopped_while_starting", absl::Seconds(10)).ok());
 }
 
-// Workers that add in different orders compute different KV. Such workers are never paired, and a
+// Workers that sum in different orders compute different KV. Such workers are never paired, and a
 // client gets the reason. Workers with the same order serve.
 TEST(ProgramTest, WorkersOfUnequalNumericsAreNotPaired) {
   for (const std::string prefill : {"portable", "f32"}) {
@@ -313,7 +313,7 @@ TEST(ProgramTest, SigtermDrainsWorkersAndRouter) {
 }
 
 TEST(ProgramTest, ASecondSignalEndsAWorkerAtOnce) {
-  // Requests do not wait for another worker, because none will come.
+  // With --pair-wait=0s, requests do not wait for another decode worker, because none will come.
   auto cluster = Cluster::Start({.router_flags = {"--pair-wait=0s"}});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   bool signalled = false;
@@ -346,8 +346,9 @@ TEST(ProgramTest, ASecondSignalEndsTheRouterAtOnce) {
                    router.Signal(SIGTERM);
                    EXPECT_TRUE(router.log().WaitFor(" draining ", kSoon).ok());
                  } else if (draining_at != 0 && !ended && token.position() == draining_at + 400) {
-                   // After the first SIGTERM the router only drains. The answer continues for many
-                   // more tokens than were in flight, so the router can't have stopped.
+                   // After the first SIGTERM the router only drains: the answer has since continued
+                   // by many more tokens than were in flight at the signal. So the router did not
+                   // stop then.
                    ended = true;
                    router.Signal(SIGTERM);
                  }
@@ -442,8 +443,8 @@ std::vector<std::string> ListedServices(const std::string& address) {
   return names;
 }
 
-// Returns true if a generic client can learn the methods of `service` by reflection. It needs them
-// for a call.
+// Returns true if a generic client can learn the methods of `service` by reflection. Without them,
+// such a client can't make a call.
 bool IsDescribed(const std::string& address, const std::string& service) {
   const auto response = AskReflection(address, "file_containing_symbol", service);
   return response->GetReflection()->HasField(
@@ -542,14 +543,15 @@ TEST(ProgramTest, WorkersRefuseRequestsThatAreMeantForAnotherProcess) {
 }
 
 // A rollout replaces an old worker as soon as a new worker is ready. So a worker that can't be
-// paired with any other must not become ready, or it would replace a worker that serves.
+// paired with any worker of the other role must not become ready, or it would replace a worker that
+// serves.
 TEST(ProgramTest, AWorkerThatFitsNobodyIsNotReady) {
   auto started = Cluster::Start({.decode_flags = {"--kv-type=f32"}, .pairs = false});
   ASSERT_TRUE(started.ok()) << started.status();
   Cluster& cluster = **started;
   cluster.prefill(0).Signal(SIGTERM);
   ASSERT_TRUE(cluster.prefill(0).Wait(kSoon).ok());
-  // No other worker runs, so this worker is ready.
+  // While no worker of the other role runs, a worker is ready.
   AwaitHealth(cluster.decode_address(0), "ready", Health::SERVING);
   ASSERT_TRUE(cluster.RestartPrefill(0).ok());
   AwaitHealth(cluster.decode_address(0), "ready", Health::NOT_SERVING);
@@ -568,8 +570,8 @@ class HungThread {
       std::ifstream file(entry.path() / "comm");
       std::string comm;
       if (!std::getline(file, comm) || comm != name) continue;
-      // A new thread has its parent's name until it sets a name of its own. So several threads may
-      // have the name, and the oldest of them is used.
+      // A new thread has its parent's name until it sets a name of its own. If several threads have
+      // the name `name`, the oldest of them is meant.
       const auto id = static_cast<pid_t>(std::stol(entry.path().filename().string()));
       if (thread_ == 0 || id < thread_) thread_ = id;
     }

@@ -22,8 +22,8 @@ namespace {
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr uint32_t kSeed = 20261121;
-// In the numerics f32, GEMMs and KV use floats. Only the order of additions differs from
-// transformers.
+// In the numerics f32, GEMMs and KV use floats, so results differ from those of transformers only
+// by the order of additions.
 constexpr char kNumerics[] = "f32";
 
 class SamplingE2eTest : public testing::Test {
@@ -145,9 +145,9 @@ TEST_F(SamplingE2eTest, EveryCombinationIsAnsweredAsOneProcessDoes) {
 }
 
 TEST_F(SamplingE2eTest, AKilledWorkerChangesNoSample) {
-  // If this process reads slowly, an answer may be complete in the router before its worker is
-  // killed. Then no answer had to migrate, and the test repeats the round with another prompt, up
-  // to this number of times.
+  // Max number of attempts. If this process reads slowly, an answer may be complete in the router
+  // before its worker is killed. Then no answer had to migrate, and the test repeats the round with
+  // another prompt.
   constexpr int kMaxAttempts = 20;
   int attempts = 0;
   for (int round = 0; round < 6;) {
@@ -163,8 +163,8 @@ TEST_F(SamplingE2eTest, AKilledWorkerChangesNoSample) {
     const uint32_t n = 1 + round % 3;
     const bool kill_decode = round % 2 == 0;
     bool killed = false;
-    // Both decode workers, or both prefill workers, are killed, so it does not matter which of them
-    // computes the answer.
+    // Kills both decode workers or both prefill workers, because the test does not know which of
+    // the two computes the answer.
     const Answer answer = Generate(cluster_->stub(), RequestFor(prompt, options, n),
                                    absl::Seconds(60), [&](const v1::Token& token) {
                                      if (killed || token.position() < prompt.size() + 20) return;
@@ -187,8 +187,9 @@ TEST_F(SamplingE2eTest, AKilledWorkerChangesNoSample) {
   }
 }
 
-// The rotary tables of these models change at 32, 32 and 64 tokens, and the KV of a longer sequence
-// is computed again. The options cover all state that the sequence must keep meanwhile.
+// Each of three models has a rotary table that changes at 32 or 64 tokens. When a sequence grows
+// longer, its KV is computed again. The options cover all state that the sequence must keep
+// meanwhile.
 TEST_F(SamplingE2eTest, AnswersThatOutgrowTheirRotaryTableAreThoseOfOneProcess) {
   for (const char* model :
        {"phi3_five_crossing_f32", "llama_five_dynamic_f32", "mistral_dynamic_f16"}) {

@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 // become "!".
 json ByteTokenizer(uint32_t vocab_size) {
   json vocab;
-  // In GPT-2's alphabet, a printable byte is its own character. The other bytes use the characters
-  // from 256 on.
+  // In GPT-2's alphabet, a printable byte is written as the character with this code. The other
+  // bytes are written as the characters from code 256 on.
   uint32_t next = 256;
   const uint32_t bytes = std::min(vocab_size, 256u);
   for (uint32_t byte = 0; byte < bytes; ++byte) {

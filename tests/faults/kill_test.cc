@@ -3,9 +3,10 @@
 // without kills, except for requests that a router's death cut off.
 //
 // BATON_KILLS sets the number of kills (default 24; `./baton soak` uses 200), BATON_SEED the seed.
-// BATON_KILL_BACKEND names the backend of a storm whose answers are compared with the CPU's; use
-// cuda on a machine with a GPU. BATON_PROGRAMS and BATON_MODELS name the folders of the programs
-// and of the small models, for a machine without the build's own folders.
+// If BATON_KILL_BACKEND is set, one more storm runs on that backend, and its answers are compared
+// with those of the CPU backend; use cuda on a machine with a GPU. BATON_PROGRAMS and BATON_MODELS
+// name the folders of the programs and of the small models, for a machine without the build's own
+// folders.
 
 #include <atomic>
 #include <cmath>
@@ -63,8 +64,8 @@ int FromEnvironment(const char* name, int fallback) {
 }
 
 // Compares answers of workers on a device with the CPU backend. Where the CPU's choice of the next
-// token is clear (answer_bounds.h), the workers must have chosen the same token. The CPU makes each
-// choice after the tokens that the worker wrote before it.
+// token is clear (answer_bounds.h), the worker must have chosen the same token. The CPU makes each
+// choice after the tokens that the worker wrote before this one.
 class CpuJudge {
  public:
   explicit CpuJudge(const std::string& model, std::unique_ptr<Truth> truth)
@@ -92,11 +93,11 @@ class CpuJudge {
     }
     return judged_[key] = right;
   }
-  // Max difference in nats between two logprobs that count as equal.
+  // Two prompt logprobs count as equal if they differ by at most this number of nats.
   double max_apart() const { return bounds_.gap / 2; }
   float temperature() const { return bounds_.temperature; }
-  // Returns two counts over all different answers: all tokens, and the tokens whose choice was
-  // clear.
+  // Returns the number of tokens in all different answers, and the number of those tokens where the
+  // CPU's choice was clear.
   std::pair<int, int> counts() {
     MutexLock lock(&mutex_);
     return {tokens_, compared_};
@@ -161,7 +162,7 @@ Case MakeCase(Truth& truth, std::mt19937& random, int prompt_tokens, SamplingOpt
 }
 
 // The backend of the workers, and the judge of their answers. Without a judge, answers must equal
-// those of a single process with the same backend.
+// those of a single process with the same kind of backend.
 struct Workers {
   std::string backend;
   CpuJudge* judge = nullptr;
@@ -185,7 +186,7 @@ std::vector<Case> MakeCases(const std::string& model, const Workers& workers, in
       sampling.temperature = workers.judge != nullptr ? workers.judge->temperature() : 1;
       sampling.seed = random();
     }
-    // Uses sampling options that depend on earlier tokens.
+    // Half of the cases use sampling options that depend on earlier tokens.
     if (i % 4 >= 2 && workers.judge == nullptr) {
       sampling.repetition_penalty = 1.2f;
       sampling.frequency_penalty = 0.3f;
@@ -407,9 +408,10 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   const std::vector<Case> cases = MakeCases(model, workers, longest, random);
   const SharedMemory before = SharedMemoryOf({});
 
-  // These limits are set so that a stopped worker counts as dead after 2.5 s. The router has then
+  // With these limits, a stopped worker counts as dead after 2.5 s. By then, the router has
   // received no load report for 2.5 s, and nothing on the streams of the worker's requests for 2 s.
-  // The leases of KV that the worker held or had to read, 2 s long, have then ended too.
+  // Leases of the worker's KV, and leases that the worker had to renew, last 2 s and have ended,
+  // too.
   const std::string pool = absl::StrCat("--kv-bytes=", kPoolBytes);
   const std::string backend = absl::StrCat("--backend=", workers.backend);
   const char* const programs = std::getenv("BATON_PROGRAMS");
@@ -427,7 +429,8 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   cluster_ = *std::move(started);
   Cluster& cluster = *cluster_;
   Load load(cluster, cases, seen_);
-  // True if the memory of the processes is compared.
+  // True if memory growth is checked. It is not for the backend of BATON_KILL_BACKEND: on a GPU, the
+  // driver allocates memory, too.
   const bool watched = workers.judge == nullptr;
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(seen_.AwaitAnswers(cluster.prefill_address(i), watched ? kWarmUp : 1));
@@ -440,8 +443,8 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   int answers_before_router = 0;
   const std::string router_log = cluster.folder() + "/router.log";
   int lost_before = 0;
-  // If there are only a few kills, all of them may hit workers without requests. Then more kills
-  // follow.
+  // If all kills so far hit workers without requests, more kills follow, until one of them costs a
+  // request its worker.
   const auto enough = [&](int k) { return k >= kills && (hit > 0 || k >= 8 * kills); };
   for (int k = 0; !enough(k) && !testing::Test::HasFailure(); ++k) {
     SCOPED_TRACE(absl::StrCat("kill ", k));
@@ -480,7 +483,7 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
     lost_before = Lost(router_log);
     SampleMemory(seen_.all_answers() - answers_before_router);
   }
-  // No more kills, so that the memory of the last processes is also watched for a while.
+  // Kills nothing more, but watches the memory of the last processes for a while.
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(seen_.AwaitAnswers(cluster.prefill_address(i), watched ? kCalm : 4));
     EXPECT_TRUE(seen_.AwaitAnswers(cluster.decode_address(i), watched ? kCalm : 4));
@@ -504,7 +507,7 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   if (kills >= 200) {
     EXPECT_EQ(phases.size(), 4u) << "queue, prefill, pull and decode";
   }
-  // On a GPU, the driver allocates memory that is not compared.
+  // With a real GPU, memory growth is not checked, because the driver allocates memory, too.
   if (watched) ExpectFlatMemory();
   std::printf("shared memory: %d segments of %.1f MiB warm, %d of %.1f MiB at the end\n",
               warm.segments, warm.segment_bytes * 1.0 / kMiB, after.segments,
@@ -544,8 +547,8 @@ TEST_F(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
   RunStorm(kDemoModel, {"cpu"}, 1800, FromEnvironment("BATON_KILLS", 24));
 }
 
-// Kills workers of a model whose rotary tables change as a sequence grows, so that a sequence goes
-// back to prefill without a kill, too. The model's attention windows are shorter than most prompts.
+// Kills workers of a model whose rotary tables change as a sequence grows. So sequences also go
+// back to prefill without a kill. The model's attention windows are shorter than most prompts.
 TEST_F(KillTest, AModelOfWindowsAndManyRotaryTablesToo) {
   const ServedFolder folder(LongModelFolder(DType::kBF16, true));
   RunStorm(folder.path(), {"cpu"}, 600, std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
@@ -559,9 +562,9 @@ TEST_F(KillTest, WorkersOnEmulatedDevicesToo) {
            std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
 }
 
-// Kills workers on the backend of BATON_KILL_BACKEND. A GPU may round differently in another batch,
-// so a token is compared only where the CPU's choice is clear. There it must equal the CPU's token,
-// whichever worker computed it.
+// Kills workers on the backend that BATON_KILL_BACKEND names. A GPU may round differently in
+// another batch. So a token is compared with the CPU's token only where the CPU's choice is clear,
+// whichever worker computed the token.
 TEST_F(KillTest, WorkersOnThisBackendToo) {
   const char* const backend = std::getenv("BATON_KILL_BACKEND");
   if (backend == nullptr) GTEST_SKIP() << "BATON_KILL_BACKEND names no backend";

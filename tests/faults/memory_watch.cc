@@ -104,7 +104,7 @@ SharedMemory SharedMemoryOf(const std::set<pid_t>& makers) {
     ++memory.segments;
     memory.segment_bytes += bytes;
   }
-  // The files are listed before the search for the processes that hold them, and checked after it.
+  // Lists the files, then searches for the processes that hold them, then checks each file again.
   // So files that other processes make or remove during the search do not count.
   const std::vector<std::filesystem::path> files = EntriesOf(kSharedFolder);
   const std::set<std::string> held = HeldByOthers(makers);

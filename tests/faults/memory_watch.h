@@ -12,7 +12,8 @@ namespace baton {
 // Resident memory of a process, from /proc/PID/status. All values are zero if the process is gone.
 struct ResidentMemory {
   int64_t own_bytes = 0;  // Heap and stacks: RssAnon.
-  // RssShmem: the process's own KV pool, and the parts of its peers' pools that it has mapped.
+  // RssShmem: shared memory of the process's own KV pool, and the parts of its peers' pools that it
+  // has mapped.
   int64_t shared_bytes = 0;
 };
 ResidentMemory ResidentMemoryOf(pid_t pid);

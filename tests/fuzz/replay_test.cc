@@ -28,7 +28,7 @@ TEST(FuzzReplayTest, EveryInputOfTheCorpusIsTakenOrRefused) {
     std::ifstream in(file.path(), std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(in), {}};
     Feed(bytes);
-    // Also runs beginnings of the input, which a broken download may leave.
+    // Also runs the first part of the input alone, as a broken download may leave it.
     for (const int eighth : {0, 1, 4, 7}) Feed(bytes.substr(0, bytes.size() * eighth / 8));
     ++inputs;
   }

@@ -17,7 +17,7 @@ namespace {
 struct Form {
   const char* name;
   bool keeps_text;  // True if decoding the tokens of a text gives back the same text.
-  // True if U+2581 comes back as a space; the rest of the text comes back unchanged.
+  // True if decoding gives a space for each U+2581 of the text, and the rest of the text unchanged.
   bool marks_space;
 };
 constexpr Form kForms[] = {
