@@ -429,7 +429,7 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   cluster_ = *std::move(started);
   Cluster& cluster = *cluster_;
   Load load(cluster, cases, seen_);
-  // True if memory growth is checked. It is not for the backend of BATON_KILL_BACKEND: on a GPU, the
+  // True if memory growth is checked. It is not checked with BATON_KILL_BACKEND: on a GPU, the
   // driver allocates memory, too.
   const bool watched = workers.judge == nullptr;
   for (int i = 0; i < 2; ++i) {
