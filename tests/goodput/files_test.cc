@@ -91,7 +91,8 @@ TEST(SloFileTest, MultiplesOfEndToEndAreOfTheWorkloadsAnswers) {
   EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 255 * 0.01));
   unloaded.answer_tokens = 2;
   EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 0.01));
-  // 0 stands for a file without this key: the probes' own answer length is then used.
+  // 0 means that the file lacks this key. Then the answer length of the probes is used, which is 64
+  // here.
   unloaded.answer_tokens = 0;
   EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 63 * 0.01));
 }
@@ -165,7 +166,8 @@ TEST(ExpectFileTest, FindsTheFirstTokenThatDiffers) {
                            Answer(2, {7, 8, 9}), Answer(5, {1})},
                           {11, 12, 99, 11});
   EXPECT_EQ(result.failed, 2u);
-  // The prompt of request 2 has another hash, and the file has no request 5.
+  // Two requests are not in the file: request 2, because its prompt has another hash, and request
+  // 5.
   EXPECT_EQ(result.unknown, 2u);
   EXPECT_EQ(result.compared, 2u);
   EXPECT_EQ(result.equal, 0u);

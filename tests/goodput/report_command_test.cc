@@ -60,8 +60,8 @@ TEST_F(ReportCommandTest, APageIsNeverWrittenOverItsInputs) {
   fs::create_symlink(run_, link);
   Refused(report + link, link);
   fs::remove(link);
-  // The page is written under the name new.html.part before it is renamed. This link makes that
-  // name another name of the input.
+  // The command first writes the page to new.html.part and then renames this file. Here a hard link
+  // gives the input the name new.html.part, so the command would overwrite the input.
   fs::create_hard_link(run_, folder_.File("new.html.part"));
   Refused(report + folder_.File("new.html"), folder_.File("new.html.part"));
 

@@ -79,8 +79,8 @@ absl::StatusOr<Plan> MakePlan() {
   return plan;
 }
 
-// If --expect is given, compares the tokens with the expected tokens, or writes the file. Fills
-// run->expect.
+// With --expect, compares the tokens of the answers with the expected tokens. With --expect-write,
+// writes them to a file, as the expected tokens of later runs. Fills run->expect.
 absl::Status Expect(const std::optional<ExpectFile>& expected, RunResult* run) {
   if (expected.has_value()) {
     run->expect = expected->Compare(run->records, run->fingerprints);

@@ -388,8 +388,8 @@ int Search(const std::vector<std::string>&) {
 
   std::optional<UnloadedLatency> unloaded;
   if (plan->slo.IsRelative()) {
-    // If --steady is set, measures three times, so that a slow minute of the machine does not
-    // decide the targets.
+    // If --steady is set, uses the fastest of three measurements, so that a slow minute of the
+    // machine does not decide the targets.
     for (int rounds = plan->steady > 0 ? 3 : 1; rounds > 0; --rounds) {
       const absl::StatusOr<UnloadedLatency> measured = MeasureSide(*plan, 0, stop);
       if (!measured.ok()) return Fail(measured.status());

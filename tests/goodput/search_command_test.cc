@@ -73,7 +73,8 @@ TEST_F(SearchCommandTest, ComparesModesInTurnAndWritesWhatAReportReads) {
 }
 
 TEST_F(SearchCommandTest, ASilentWindowDoesNotEndIt) {
-  // About three of four windows have no arrivals.
+  // About three of four windows have no arrivals with these flags. The search must then choose
+  // other seeds.
   for (const char* seed : {"1", "2", "3"}) {
     const Ended ended =
         Goodput(absl::StrCat(Arguments(), "--arrivals=on-off --on=500ms --off=2s --rate=100 ",
@@ -117,15 +118,15 @@ TEST_F(SearchCommandTest, WaitingForASteadyMachineEndsWithTheTimeBudget) {
   std::atomic<int> alone = 0;
   router_.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                             TimedRouter::Writer* writer) {
-    // All requests are slow after the 18 of the reference.
+    // All requests are slow except the first 18, which measure the reference latency.
     if (++alone > 18) absl::SleepFor(absl::Milliseconds(60));
     return router_.Answer(context, request, writer, request.sampling().max_tokens());
   };
   const Ended ended = Goodput(Arguments() + "--rate=100 --steady=0.5 --time-budget=800ms");
   EXPECT_EQ(ended.exit_status, 130) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("--time-budget was used up after 0 loads"));
-  // The search gives up after far fewer requests than the max number of measurements allows (100
-  // times 6).
+  // The search gives up after far fewer requests than 100 measurements of 6 requests each, which is
+  // the max.
   EXPECT_LT(alone, 18 + 12 * 6);
 }
 

@@ -32,8 +32,8 @@ namespace {
 using Clock = GenerateStream::Clock;
 
 constexpr size_t kMadeAhead = 64;  // Max requests that are built before they are due.
-// While a request waits to be sent, no further request is built if the waiting request is due
-// within this time.
+// Requests are built ahead of time, but not if a request that waits to be sent is due within this
+// time.
 constexpr auto kMakingTime = std::chrono::milliseconds(2);
 // Time from construction to second 0 of the load.
 constexpr auto kLead = std::chrono::milliseconds(100);
@@ -114,8 +114,8 @@ class Load {
     return index >= schedule_.first_measured && index < schedule_.end_measured;
   }
   RequestRecord Planned(uint32_t index) const;
-  // Returns true if no request that the load waits for is open: no measured request if there is a
-  // tail, else no request at all.
+  // Returns true if no request is open for which the load waits. If the load has a tail (requests
+  // after the window), it waits only for the measured requests, else for all requests.
   bool IsOver() const { return spec_.tail ? streams_.open_measured() == 0 : streams_.open() == 0; }
   void TellProgress(const std::function<void(const RunProgress&)>& on_progress, StopFlag* over);
 

@@ -12,7 +12,8 @@ namespace baton {
 // Progress of a load. Reported about once a second.
 struct RunProgress {
   double elapsed_s = 0;
-  // Seconds from the start until the window ends. The tail comes after the window.
+  // Seconds from the start of the load to the end of the measurement window. The tail, which keeps
+  // up the load until all measured requests have ended, comes after that.
   double total_s = 0;
   uint32_t sent = 0;
   uint32_t in_flight = 0;

@@ -62,7 +62,8 @@ uint32_t CountOf(const RunResult& run, Outcome outcome) {
 TEST(LoadTest, KnownLatenciesGiveTheVerdictsThatFollow) {
   TimedRouter router;
   router.ttft = absl::Milliseconds(60);
-  // Nine of the ten gaps are short and one is 300 ms: their mean is 30 ms, and W10 is 300 ms.
+  // Nine of the ten gaps are short and one is 300 ms. So the mean pace is 30 ms, and W10 (the mean
+  // of the longest tenth) is 300 ms.
   router.gaps = std::vector<absl::Duration>(10, absl::ZeroDuration());
   router.gaps[4] = absl::Milliseconds(300);
   LoadSpec spec = LoadOf(router);
@@ -85,7 +86,7 @@ TEST(LoadTest, KnownLatenciesGiveTheVerdictsThatFollow) {
   EXPECT_THAT(verdict.e2e.p50, AllOf(Ge(0.36), Le(4)));
   EXPECT_EQ(verdict_for(0.059, 20).good, 0u);  // Every first token comes after at least 60 ms.
   EXPECT_EQ(verdict_for(20, 0.01).good, 0u);
-  // The mean pace is met, but W10, 300 ms, is more than twice the target.
+  // The mean pace meets the target of 80 ms, but W10 is 300 ms, more than twice the target.
   verdict = verdict_for(20, 0.08);
   EXPECT_EQ(verdict.strict, 0u);
   EXPECT_EQ(verdict.with_phases, 25u);
@@ -229,7 +230,8 @@ TEST(LoadTest, AStallIsSeenInFull) {
     sum_s += Ttft(record);
   }
   EXPECT_GT(stalled, 50);  // Expects 40 requests/s during 1.9 s, minus three standard deviations.
-  // A closed loop would have measured only a few waits of two seconds.
+  // The waits have a mean of about 1 s. A client that sends its next request only after an answer
+  // (closed loop) would have measured only a few waits of 2 s.
   EXPECT_GT(sum_s / stalled, 0.8);
 }
 
@@ -261,7 +263,7 @@ TEST(LoadTest, StoppingCancelsWhatIsOpenAndMeasuresWhatHasEnded) {
                            TimedRouter::Writer* writer) {
     if (TimedRouter::IndexOf(request) < 40 || TimedRouter::IndexOf(request) % 2 == 0)
       return router.Answer(context, request, writer, request.sampling().max_tokens());
-    // 25 requests hang; this happens about one second after the first of them.
+    // The load stops at the 25th request that hangs, about one second after the first.
     if (++hanging == 25) stop.Stop();
     return router.Hang(context);
   };
@@ -275,7 +277,7 @@ TEST(LoadTest, StoppingCancelsWhatIsOpenAndMeasuresWhatHasEnded) {
   // The outcome of the first request that hangs is unknown, so the window ends before it.
   EXPECT_EQ(run->window_end_s, run->records[41].scheduled_s);
   const Verdict verdict = ComputeVerdict(*run);
-  // The first 41 requests, minus the requests of the 200 ms of warm-up.
+  // At least 30 of the first 41 requests arrive after the 200 ms of warm-up.
   EXPECT_GE(verdict.offered, 30u);
   EXPECT_EQ(verdict.good, verdict.offered);
   EXPECT_NEAR(verdict.goodput, 50, 2);
@@ -298,8 +300,8 @@ TEST(LoadTest, WhatHadMissedItsTargetWhenTheLoadWasStoppedIsAMiss) {
   };
   LoadSpec spec = LoadOf(router);
   spec.duration = absl::Hours(1);
-  // At the target of 0.03 s, the ten gaps after the first token take 0.3 s. So 0.3 s after the
-  // arrival or the first token, a request that hangs has certainly missed a target.
+  // At the target of 0.03 s, the ten gaps after the first token take 0.3 s. So 0.3 s after its
+  // arrival or its first token, a request that hangs has certainly missed a target.
   spec.targets = {.ttft_s = 0.3, .tpot_s = 0.03};
   const RunResult run = [&] {
     absl::StatusOr<RunResult> result = RunLoad(spec, &stop, nullptr);
@@ -307,8 +309,8 @@ TEST(LoadTest, WhatHadMissedItsTargetWhenTheLoadWasStoppedIsAMiss) {
     return *std::move(result);
   }();
   EXPECT_TRUE(run.partial);
-  // The load stops after 2 s. By then every request scheduled before 1.7 s has ended or missed a
-  // target.
+  // The load stops after about 2 s. By then, every request that was scheduled before 1.7 s has
+  // ended or missed a target.
   EXPECT_GT(run.window_end_s, 1);
   EXPECT_GT(CountOf(run, Outcome::kStopped), 20u);
   for (const RequestRecord& record : run.records) {
@@ -595,7 +597,8 @@ TEST(RunChecksTest, AClientThatReadsLateIsRemarked) {
   for (int i = 0; i < 100; ++i) {
     run.records.push_back(Sent(10 + i, 0.001, 0.1));
     run.records.back().has_phases = true;
-    // The client measured 100 ms, so 8 ms are left for the network after a lag of 1 ms.
+    // Of the 100 ms of TTFT that the client measured, 91 ms passed in the router. After a lag of 1
+    // ms, 8 ms are left for the network.
     run.records.back().phases.ttft_s = 0.091;
   }
   CheckRun(&run);

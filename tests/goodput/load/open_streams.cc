@@ -44,8 +44,8 @@ void OpenStreams::OnEnd(GenerateStream* stream) {
     owned = std::move(streams_.extract(stream).mapped());
   }
   owned.reset();
-  // The rest runs under one lock: StopAll can return only after it is released, and this object and
-  // `changed_` may then be destroyed.
+  // The rest runs under one lock. StopAll can return only after the lock is released, and this
+  // object and `changed_` may then be destroyed.
   MutexLock lock(&mutex_);
   if (measured) --open_measured_;
   --open_;

@@ -93,7 +93,7 @@ TEST(ArrivalsTest, OnOffKeepsTheRateAndFallsSilent) {
   const std::vector<double> gaps = Gaps(spec, 200'000);  // About 1,000 periods.
   EXPECT_NEAR(MomentsOf(gaps).mean, 0.02, 0.02 * 0.12);
   int silences = 0;
-  // A silence is a gap of 40 times the mean gap of an on period.
+  // Counts the silences: gaps of more than 0.2 s, which is 40 times the mean gap of an on period.
   for (const double gap : gaps) silences += gap > 0.2;
   EXPECT_THAT(silences, AllOf(Ge(700), Le(1200)));
 }
@@ -107,8 +107,8 @@ TEST(ArrivalsTest, OtherRatesOfOneSeedAreTheSameArrivalsStretched) {
 }
 
 TEST(ArrivalsTest, OnOffFallsSilentAtTheSameTimesWhateverTheRate) {
-  // Marks the seconds without arrivals. At the rates 10 and 100, hardly any of them lies within an
-  // on period.
+  // Returns a mark for each second without arrivals. On periods have 20 or 200 requests/s, so
+  // hardly any second within an on period is marked.
   const auto silent = [](double rate) {
     Arrivals arrivals({.kind = ArrivalKind::kOnOff, .rate = rate, .on_s = 8, .off_s = 8}, nullptr,
                       7, {});
@@ -120,8 +120,8 @@ TEST(ArrivalsTest, OnOffFallsSilentAtTheSameTimesWhateverTheRate) {
   const std::vector<bool> slow = silent(10), fast = silent(100);
   int same = 0;
   for (size_t i = 0; i < slow.size(); ++i) same += slow[i] == fast[i];
-  // At the ends of the periods, a second may have an arrival at the rate 100 but none at the rate
-  // 10.
+  // A few seconds may differ: at the ends of an on period, a second may have an arrival at the rate
+  // 100 but none at the rate 10.
   EXPECT_GE(same, 390);
 }
 
@@ -248,7 +248,7 @@ TEST(ScheduleTest, LengthsAreCutToTheContext) {
   const Schedule schedule = MakeSchedule(spec, 256).value();
   EXPECT_EQ(schedule.requests[0].output_tokens, 128u);
   EXPECT_EQ(schedule.requests[0].prompt_tokens, 128u);
-  // Compares all requests except the tail, which may never be sent.
+  // Compares all requests except those of the tail, which may never be sent.
   const std::string sent = absl::StrCat(schedule.end_measured);
   EXPECT_THAT(schedule.remarks,
               ElementsAre(sent + " prompts and " + sent +
@@ -370,8 +370,8 @@ TEST(ScheduleTest, AWindowOfSoManyRequestsLastsUntilALaterOne) {
   EXPECT_THAT(window(4), Pair(4, 3));
   EXPECT_THAT(window(5), Pair(7, 6));
   EXPECT_THAT(window(8), Pair(8, 8));
-  // At a given rate the first row does not matter. The window has the number of requests asked for,
-  // and lasts as long as this number takes at this rate.
+  // If a rate is given, it does not matter at which row of the trace the load begins. The window
+  // has the number of requests asked for, and lasts as long as this number takes at this rate.
   spec.warmup = absl::Seconds(30);
   spec.workload.arrivals.rate = 4;
   for (spec.seed = 1; spec.seed < 20; ++spec.seed) {

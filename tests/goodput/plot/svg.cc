@@ -54,8 +54,8 @@ const Color& Named(absl::string_view name) {
                        [&](const Color& color) { return name == color.name; });
 }
 
-// Returns `property: colour` twice: first with a plain colour, for programs that do not know CSS
-// custom properties.
+// Returns two CSS declarations of `property`: first a plain colour, for programs that do not know
+// CSS custom properties, then the custom property `name`.
 std::string Paint(absl::string_view property, absl::string_view name) {
   return absl::StrCat(property, ":", Named(name).light, ";", property, ":var(--", name, ");");
 }

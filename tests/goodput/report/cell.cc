@@ -49,7 +49,8 @@ bool IsDefault(const std::string& flag, const std::string& value,
 // the same name in two folders give two workloads.
 std::string WorkloadText(const std::map<std::string, std::string>& spec, bool paths = false) {
   std::vector<std::string> parts;
-  // Iterates backwards, so that prompts come before outputs.
+  // The flags are in alphabetical order. Iterates backwards, so that the lengths of prompts come
+  // before those of outputs.
   for (auto entry = spec.rbegin(); entry != spec.rend(); ++entry) {
     const auto& [flag, value] = *entry;
     if (!IsOfTheWorkload(flag) || value.empty()) continue;
@@ -72,7 +73,7 @@ std::string TargetsText(const SloTargets& targets) {
   return parts.empty() ? "no targets" : absl::StrJoin(parts, ", ");
 }
 
-// Returns a key that is equal for all loads of one cell.
+// Returns a key that is equal for all loads of one cell, which are the loads that can be compared.
 std::string KeyOf(const RunResult& run, double goal) {
   return absl::StrJoin({run.server.model, run.server.fingerprint, run.targets.name,
                         TargetsText(run.targets), WorkloadText(run.spec, true), absl::StrCat(goal)},

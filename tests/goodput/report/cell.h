@@ -27,7 +27,7 @@ struct MeasuredLoad {
   Share attainment, ttft_share, tpot_share;
 };
 
-// The loads of one mode in a cell, and its capacity.
+// The loads of one mode in a cell (see Cell below), and the capacity of this mode.
 struct CellMode {
   std::string name;
   // Sorted by rate; loads of one rate are in the order in which they ran.

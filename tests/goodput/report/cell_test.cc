@@ -180,7 +180,8 @@ TEST(CellTest, ABoundIsNeitherBetterNorWorseNorBestThanItShows) {
   };
   const RunResult met_at_9 = Load("auto", 9, 1000, 1000),
                   missed_at_9_5 = Load("auto", 9.5, 500, 1000);
-  // The search of colocated stopped after it had met the rates 4 and 8, so its capacity may be 20.
+  // Colocated met the goal at all its rates, 4 and 8. So its capacity is at least 8, and may be
+  // above that of auto, which is between 9 and 9.5.
   const Cell stopped = cell_of({met_at_9, missed_at_9_5, Load("colocated", 4, 1000, 1000),
                                 Load("colocated", 8, 1000, 1000)});
   EXPECT_EQ(stopped.Best(), 0);
@@ -189,14 +190,16 @@ TEST(CellTest, ABoundIsNeitherBetterNorWorseNorBestThanItShows) {
               AllOf(StartsWith("auto sustains 9."), HasSubstr(", at most 1."),
                     testing::EndsWith(" times colocated: no difference shown.")));
   EXPECT_EQ(VerdictSentences(stopped)[1], "colocated at least 8.");
-  // Colocated missed at its only rate, 4, so its capacity may be 3.9 or 0.
+  // Colocated missed the goal at its only rate, 4. So its capacity is below 4, and may be above
+  // that of auto, which is between 2 and 2.5.
   const Cell missed = cell_of(
       {Load("auto", 2, 1000, 1000), Load("auto", 2.5, 500, 1000), Load("colocated", 4, 600, 1000)});
   EXPECT_EQ(missed.modes[1].capacity.rate, 4);
   EXPECT_EQ(missed.Best(), 0);
   EXPECT_FALSE(missed.BestIsShown());
   EXPECT_THAT(VerdictSentences(missed)[0], testing::EndsWith("colocated: no difference shown."));
-  // The bounds leave no doubt about the best mode: at least 9 for auto, below 4 for colocated.
+  // Here auto is the best mode without doubt: its capacity is at least 9, and that of colocated is
+  // below 4.
   const Cell shown = cell_of({met_at_9, Load("colocated", 4, 600, 1000)});
   EXPECT_TRUE(shown.BestIsShown());
   EXPECT_EQ(VerdictSentences(shown)[0],

@@ -167,7 +167,8 @@ ComparedMode CompareModes(const Cell& cell_a, const CellMode& a, const CellMode&
   const bool judges = capacity && !capacity->ratio.IsUnknown();
   if (judges) compared.figures.push_back(*capacity);
   const MeasuredLoad* load_a = LoadNear(a, cell_a.ReferenceRate());
-  // The capacities do not decide, so goodput does, at the highest rate that both have.
+  // The ratio of the capacities is unknown, so goodput decides, at the highest rate at which both
+  // modes have loads.
   if (capacity && !judges) {
     const MeasuredLoad* common = nullptr;
     for (const MeasuredLoad& load : a.loads) {
@@ -207,7 +208,8 @@ std::string FingerprintsOf(const Cell& cell) {
 }
 
 void CompareTerms(const Cell& a, const Cell& b, std::vector<std::string>* differences) {
-  // Targets relative to a measured latency differ a little from run to run.
+  // Targets that are multiples of a measured latency differ a little from run to run. Such
+  // differences are listed, too.
   Differ("targets differ", absl::StrCat(a.targets.name, ", ", TargetsSentence(a.targets)),
          absl::StrCat(b.targets.name, ", ", TargetsSentence(b.targets)), differences);
   Differ("workload differs", a.workload, b.workload, differences);

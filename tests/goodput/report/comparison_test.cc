@@ -56,7 +56,7 @@ TEST(ComparisonTest, ASlowerServerIsWorseInEveryLatencyAndItsGoodputFell) {
   EXPECT_TRUE(mode.FellBeyondNoise());
   const ComparedFigure& ttft = FigureNamed(mode, "TTFT P50");
   EXPECT_NEAR(ttft.ratio.value, 1.5, 1e-4);
-  // The loads of both measurements have the same requests, so no noise is left.
+  // The loads of both measurements have the same requests, so the ratio has no noise.
   EXPECT_NEAR(ttft.ratio.interval.low, 1.5, 1e-4);
   EXPECT_EQ(ttft.Verdict(), "worse");
   EXPECT_FALSE(Compare(CellOf({Slower(run, 1.5)}), CellOf({run})).modes[0].FellBeyondNoise());

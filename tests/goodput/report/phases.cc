@@ -11,7 +11,7 @@ namespace {
 
 size_t At(Phase phase) { return static_cast<size_t>(phase); }
 
-// Returns the loss in the pair of `parts` with the largest number.
+// Returns the cause that has the largest number in `parts`.
 Loss Largest(const std::vector<std::pair<double, Loss>>& parts) {
   return std::max_element(parts.begin(), parts.end(),
                           [](const auto& a, const auto& b) { return a.first < b.first; })
@@ -107,7 +107,8 @@ Loss LossOf(const RequestRecord& record, const SloTargets& targets) {
   if (first_over > 0 || pace_over > 0) {
     return first_over >= pace_over ? FirstTokenLoss(record) : PaceLoss(record, targets);
   }
-  // Neither the TTFT nor the TPOT target was missed, only the end-to-end target.
+  // Only the end-to-end target was missed. The cause is sought in the longer part of the answer:
+  // before or after the first token.
   return record.token_s.size() > 1 && record.token_s.back() - record.token_s.front() > Ttft(record)
              ? PaceLoss(record, targets)
              : FirstTokenLoss(record);

@@ -92,10 +92,10 @@ TEST(PhasesTest, OfTwoTargetsTheOneThatWasOverrunByMoreIsBlamed) {
   RequestRecord record = Record();
   record.phases.queue_s = 0.6;
   record.phases.ttft_s = 0.72;
-  // All tokens come 0.4 s later, so the first token is 0.24 s late.
+  // All tokens come 0.4 s later. So the TTFT is 0.74 s, which is 0.24 s above its target.
   for (double& token : record.token_s) token += 0.4;
-  // The last token comes another second later, so the tokens after the first are 1.08 s late in
-  // total.
+  // The last token comes another second later. So the four tokens after the first take 1.48 s,
+  // which is 1.08 s more than the target allows.
   record.token_s.back() += 1;
   record.phases.decode_s += 1;
   EXPECT_EQ(LossOf(record, kTargets), Loss::kDecode);

@@ -110,7 +110,8 @@ struct ServerInfo {
   uint32_t decode_workers = 0;
 };
 
-// Result of --expect.
+// Result of a comparison with the token ids in the file that --expect names. With --expect-write,
+// tells that the file was written.
 struct ExpectResult {
   std::string file;
   bool written = false;   // True if this run wrote the file instead of comparing.

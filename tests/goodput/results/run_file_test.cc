@@ -61,7 +61,7 @@ TEST_F(RunFileTest, ReadsBackWhatItWrote) {
   const RunResult run = SomeRun();
   ASSERT_TRUE(WriteRunFile(path, run).ok());
   const RunResult back = ReadRunFile(path).value();
-  // Only bytes that are not UTF-8 change.
+  // Everything is read back as it was, except that U+FFFD replaces a byte that is not UTF-8.
   RunResult expected = run;
   expected.records[1].message = "no\xef\xbf\xbd room";
   EXPECT_EQ(RunToJson(back), RunToJson(expected));

@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kLate_s = 1e-3;
 
-// Times are whole microseconds, held as doubles. The difference of two times has an error below
-// this.
+// Times are whole microseconds, held as doubles. The rounding error of a difference of two times is
+// below this number.
 constexpr double kRounding_s = 1e-9;
 
 bool Met(double value, const std::optional<double>& target, double factor = 1) {

@@ -10,7 +10,8 @@
 namespace baton {
 namespace {
 
-// The logistic curve is fitted to the rates within this factor of the crossing.
+// The logistic curve is fitted to the rates within this factor of the rate at which attainment
+// crosses the goal.
 constexpr double kNear = 1.5;
 
 struct Fit {
@@ -75,12 +76,13 @@ std::optional<double> LogisticCrossing(absl::Span<const Fit> points, double goal
   return std::exp(middle + (std::log(goal / (1 - goal)) - at) / slope);
 }
 
-// Rates between which the capacity certainly lies.
+// Rates between which the capacity certainly lies. The default says nothing.
 struct Bracket {
   double low = 0, high = INFINITY;
 };
 
-// Returns the capacity for `measured`, which must be in order of rate.
+// Returns the rate at which attainment crosses the goal. `measured` has the attainment at each
+// rate, in order of rate.
 Capacity Crossing(const std::vector<Fit>& measured, double goal, const Bracket& bracket) {
   if (measured.empty()) return {};
   std::vector<Fit> fits = measured;
@@ -88,7 +90,8 @@ Capacity Crossing(const std::vector<Fit>& measured, double goal, const Bracket& 
   // Tolerates rounding errors of sums whose terms were added in another order.
   constexpr double kSlack = 1e-12;
   if (fits.front().value < goal - kSlack) {
-    // Interpolates between the lowest rate and rate 0, at which attainment is 1.
+    // Even the lowest rate misses the goal. Interpolates between this rate and rate 0, at which
+    // attainment would be 1.
     return {.where = Capacity::Where::kBelow,
             .rate = fits.front().rate * (1 - goal) / (1 - fits.front().value)};
   }
@@ -208,8 +211,8 @@ Capacities::Capacities(const std::vector<std::vector<Probe>>& modes, double goal
       };
       const Capacity one = Crossing(FitsOf(probes, drawn), goal, {});
       const bool at_least = one.where == Capacity::Where::kAbove;
-      // Below all measured rates, the crossing is only a guess by interpolation. It shows the
-      // spread of a capacity between two rates, but can't serve as a bound.
+      // A crossing below all measured rates is only a guess by interpolation. It shows the spread
+      // of a capacity that lies between two rates, but can't serve as a bound.
       resampled_[mode].push_back({below ? std::max(one.rate, capacity.rate) : one.rate, at_least});
       rates.push_back(at_least ? INFINITY : resampled_[mode].back().rate);
     }
@@ -234,9 +237,9 @@ Ratio Capacities::RatioOf(size_t mode, size_t base) const {
     const Resample &one = resampled_[mode][i], &other = resampled_[base][i];
     if (other.rate <= 0) continue;
     // In a resample, a capacity may be only a lower bound. If this is true for only one of the two
-    // capacities, the ratio of this resample has no bound on that side. If it is true for both, the
-    // ratio of the two bounds is used. A capacity that is a bound over all loads is handled below:
-    // it removes one end of the whole interval.
+    // capacities, the ratio of this resample counts as infinite or 0. If it is true for both, the
+    // ratio of the two bounds is used. A capacity that is only a bound over all loads removes one
+    // end of the whole interval after this loop.
     const bool higher = one.at_least && where != Where::kAbove;
     const bool base_higher = other.at_least && base_where != Where::kAbove;
     ratios.push_back(higher && !base_higher   ? INFINITY

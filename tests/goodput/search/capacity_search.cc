@@ -168,7 +168,7 @@ void CapacitySearch::PlanConfirmAbove() {
                                 RateText(options_.max_rate)));
     return;
   }
-  // Asks for more requests than needed, because by chance fewer may arrive than the rate says.
+  // Asks for more requests than are needed, because by chance fewer may arrive than the rate says.
   const double min = MinToBeMet(options_.goal), asked = min + 2 * std::sqrt(min);
   if (asked / rate > LongestWindow(rate)) {
     EndUnconfirmed(absl::StrFormat(
@@ -272,8 +272,9 @@ Interval CapacitySearch::WindowsLeft() const {
   const double wide = bracketed ? high_ / low_ : 2;
   const double halvings =
       std::max(0.0, std::ceil(std::log2(std::log(wide) / std::log(1 + options_.resolution))));
-  // Without a bracket, one to a few more rates are needed to find one. Near the goal, the first
-  // probe of a rate usually leaves the rate undecided, for about three rates.
+  // A bracket is a rate that is met and a higher rate that is missed. Without one, about one or two
+  // more probes are needed at least, and about four more at most. Near the goal, the first probe of
+  // a rate usually leaves the rate undecided; this is assumed for three rates.
   const double min = (bracketed         ? 0
                       : probes_.empty() ? 2
                                         : 1) *

@@ -23,8 +23,8 @@ Probe Made(double rate, int good, int offered, uint64_t seed = 1) {
 TEST(CapacityTest, LiesOnALogisticCurveOverTheLogarithmOfTheRate) {
   const Capacities found({{Made(4, 80, 100), Made(2, 95, 100), Made(1, 100, 100)}}, 0.9);
   EXPECT_EQ(found.of(0).where, Where::kWithin);
-  // The expected curve goes through the rates 2 and 4, with half a good and half a bad request
-  // added at each.
+  // The expected curve goes through the attainments at the rates 2 and 4, with half a good and half
+  // a bad request added to each.
   const double at_2 = std::log(95.5 / 5.5), at_4 = std::log(80.5 / 20.5), goal = std::log(9);
   EXPECT_NEAR(found.of(0).rate, 2 * std::pow(2, (at_2 - goal) / (at_2 - at_4)), 1e-6);
   EXPECT_LT(found.of(0).interval.low, found.of(0).rate);
@@ -47,7 +47,8 @@ TEST(CapacityTest, AttainmentThatRisesIsPooled) {
 TEST(CapacityTest, OutOfReachIsABoundAndSaysWhich) {
   const Capacities found({{Made(2, 80, 100)}, {Made(2, 95, 100)}, {}, {Probe{.rate = 1}}}, 0.9, 10);
   EXPECT_EQ(found.of(0).where, Where::kBelow);
-  // The upper bound is not lower than 2: attainment may be high until just below that rate.
+  // The load at rate 2 misses the goal. The upper bound of the capacity is not lower than 2,
+  // because attainment may be high until just below that rate.
   EXPECT_EQ(found.of(0).rate, 2);
   EXPECT_EQ(found.of(0).interval.low, 0);
   EXPECT_EQ(found.of(1).where, Where::kAbove);
@@ -63,7 +64,8 @@ TEST(CapacityTest, ARatioIsOpenOnTheSideThatABoundLeavesUnknown) {
   const std::vector<Probe> above = {Made(4, 500, 500, 3), Made(5, 500, 500, 4)};
   const std::vector<Probe> below = {Made(9, 300, 500, 5)};
   const Capacities found({within, above, below}, 0.9, 100);
-  // The capacity of mode 1 is only a lower bound, so the ratio has no lower end.
+  // The capacity of mode 1 is only a lower bound. So a ratio with this capacity as the divisor has
+  // no lower end.
   EXPECT_GT(found.RatioOf(0, 1).interval.high, 1.2);
   EXPECT_EQ(found.RatioOf(0, 1).interval.low, 0);
   EXPECT_EQ(found.RatioOf(1, 0).interval.high, INFINITY);
@@ -79,8 +81,8 @@ TEST(CapacityTest, ARatioIsOpenOnTheSideThatABoundLeavesUnknown) {
   EXPECT_TRUE(two.RatioOf(1, 0).IsUnknown());
 }
 
-// In this test it is chance if the highest rate misses the goal. So the capacity has no known upper
-// bound.
+// At the highest rate, 89 of 100 requests are good, and the goal is 90 %. This miss may be chance.
+// So the capacity has no known upper bound.
 TEST(CapacityTest, AnIntervalThatReachesTheHighestRateIsOpen) {
   const std::vector<Probe> probes = {Made(4, 500, 500, 1), Made(6, 89, 100, 2)};
   const Capacities found({probes, {Made(4, 500, 500, 3), Made(6, 200, 500, 4)}}, 0.9);

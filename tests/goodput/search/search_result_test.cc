@@ -67,13 +67,14 @@ TEST(SearchResultTest, WhatFreshSeedsHaveNotShownIsNotConfirmed) {
   };
   using Purpose = ProbePlan::Purpose;
   EXPECT_FALSE(ConfirmedRatesOf(mode, 0.9).has_value());
-  // The confirmation at 4.6 is refuted, so the load at a later rate counts.
+  // The confirmation at 4.6 is refuted, and the search then confirms 3.8. So only the load at 3.8
+  // counts.
   load(Purpose::kConfirmAt, 4.6, 20);
   load(Purpose::kConfirmAt, 3.8, 92);
   EXPECT_FALSE(ConfirmedRatesOf(mode, 0.9).has_value());
   load(Purpose::kConfirmAbove, 4.2, 91);
   EXPECT_FALSE(ConfirmedRatesOf(mode, 0.9).has_value());
-  // The two loads at 4.2 together have an attainment of 88 %.
+  // The two loads at 4.2 together have an attainment of 88 %, which is below the goal.
   load(Purpose::kConfirmAbove, 4.2, 85);
   const auto confirmed = ConfirmedRatesOf(mode, 0.9);
   ASSERT_TRUE(confirmed.has_value());

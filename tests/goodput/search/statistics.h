@@ -24,8 +24,9 @@ Interval WilsonInterval(double successes, double trials);
 // (Geyer, Statistical Science 1992). The result is at most a tenth of the sample.
 double AutocorrelationTime(absl::Span<const uint8_t> outcomes);
 
-// The share of outcomes that are not 0, and its interval. This is Wilson's interval for the number
-// of independent trials. A bootstrap would call 100 of 100 certain.
+// The share of outcomes that are not 0, and its 95 % interval. The interval is Wilson's for the
+// number of independent trials, because a bootstrap would give 100 of 100 an interval without
+// width.
 struct Share {
   double value = 0;
   Interval interval;
@@ -45,8 +46,8 @@ class Draws {
  public:
   explicit Draws(uint64_t seed) : state_(seed) {}
   uint64_t Next();
-  // Returns a number from 0 to `bound` - 1; `bound` must be above 0. In equal states, nearly equal
-  // bounds give nearly equal numbers.
+  // Returns a number from 0 to `bound` - 1; `bound` must be above 0. Two generators in the same
+  // state return nearly equal numbers for nearly equal bounds.
   uint64_t Below(uint64_t bound);
   // Returns a number from the exponential law with mean 1.
   double Exponential();
