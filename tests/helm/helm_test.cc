@@ -477,8 +477,8 @@ TEST_F(HelmTest, APartMayHaveAnImageOfItsOwn) {
   EXPECT_THAT(images(absl::StrCat("--set image.digest=sha256:", shared,
                                   " --set router.image=null --set prefill.image.tag=null")),
               testing::Each("all@sha256:" + shared));
-  // An init container without an image uses the image of its pod's program. The test and the load
-  // use the image of the routers.
+  // An init container without an image uses the image of its pod's program. The pod of `helm test`
+  // and the Job that runs the load tester use the image of the routers.
   EXPECT_THAT(
       images(
           "--set model.source=init --set model.init.args={fetch} --set decode.image.repository=d"),
@@ -655,8 +655,8 @@ TEST_F(HelmTest, GraceCoversTheDrain) {
       "--set router.drain.graceSeconds=100 --set decode.drain.preStopSeconds=0 "
       "--set service.direct=false "
       "--set decode.drain.graceSeconds=7");
-  // The preStop hook sleeps for 1.2 * 30 + 5 s. The grace period of the pod is that time, plus 100
-  // s for the drain, plus 10 s.
+  // Routers: with a max connection age of 30 s, the preStop hook sleeps for 1.2 * 30 + 5 s. The
+  // grace period of the pod is that time, plus 100 s for the drain, plus 10 s.
   EXPECT_THAT(rendered.output, AllOf(HasSubstr("command: [sleep, \"41\"]"),
                                      HasSubstr("terminationGracePeriodSeconds: 151")));
   EXPECT_THAT(rendered.output, HasSubstr("terminationGracePeriodSeconds: 17\n"));

@@ -221,7 +221,7 @@ std::string ShellText(absl::string_view source, size_t at) {
       text += kValue;
       ++at;
       if (at < source.size() && (source[at] == '(' || source[at] == '{')) {
-        // Brackets within a shell command must be balanced, and its quotes are not examined.
+        // Brackets within a shell command are assumed to be balanced, also those within quotes.
         const char open = source[at], close = open == '(' ? ')' : '}';
         int depth = 0;
         do {
@@ -237,7 +237,7 @@ std::string ShellText(absl::string_view source, size_t at) {
   return text;
 }
 
-// Calls `take` for each occurrence of `call` that begins a word, with the position after it.
+// Calls `take` with the position after each occurrence of `call` that begins a word.
 template <typename Take>
 void ForEachCall(absl::string_view source, absl::string_view call, const Take& take) {
   for (size_t at = source.find(call); at != source.npos; at = source.find(call, at + 1)) {
@@ -293,7 +293,7 @@ std::vector<SourceMessage> MessagesOfTemplate(absl::string_view source) {
   ForEachCall(source, "fail (printf \"", take_template);
   ForEachCall(source, "required \"", take_template);
   ForEachCall(source, "fail \"", [&](size_t at) {
-    // If the line begins with braces, this `fail` is a function of the template. Else it is a
+    // If the line begins with two braces, this `fail` is a function of the template. Else it is a
     // command of a shell script.
     const absl::string_view line = source.substr(source.rfind('\n', at) + 1);
     if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "{{")) return take_template(at);

@@ -18,8 +18,8 @@ const std::vector<KnownMessage>& TroubleshootingMessages();
 // Returns the parts of a message between its values.
 std::vector<std::string> FixedParts(absl::string_view message);
 
-// Returns true if `line` contains the fixed parts of some message of the page, in their order. If
-// `section` is not empty, only messages of that section count.
+// Returns true if `line` contains the fixed parts of some message in docs/troubleshooting.md, in
+// their order. If `section` is not empty, only messages of that section count.
 bool IsInTroubleshooting(absl::string_view line, absl::string_view section = "");
 
 }  // namespace baton

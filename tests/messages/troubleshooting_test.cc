@@ -194,10 +194,11 @@ TEST(TroubleshootingTest, EveryRefusalOfAProgramHasARow) {
                  "router/client/generate_request.cc"},
        .no_end = {// Messages about the folder's lock, and texts that only begin a message.
                   "another process holds the lock", "… (… help)", "…: …: …", "--mode is '…'; …",
-                  // Descriptions of an expected value.
+                  // Texts that describe the expected value within a longer message.
                   "a number from … to …", "true or false", "a string", "…, or a list of such",
                   "at most … lists of 1 to … of …", "an object",
-                  // Messages about the path to a peer's memory, at run time.
+                  // Reasons why a worker can't read a peer's memory, which occur while it runs and
+                  // do not end it.
                   "its owner can't export it", "it is on another node",
                   "its owner has not registered it",
                   "device memory that can't be read as asked: …"}});
@@ -235,7 +236,7 @@ TEST(TroubleshootingTest, EveryEndOfTheFrontDoorHasARow) {
        .files = {"baton", "tests/commands"},
        .no_end = {
            "baton: …", "baton: … (./baton help)",
-           // Messages about progress and results.
+           // Messages about progress and results, which need no row.
            "installing … Debian packages:", "building in …; the first time takes some minutes",
            "all packages are there", "…: … bytes",
            "Next: copy it to another x86-64 Linux machine, and start a router and workers there:",

@@ -38,7 +38,8 @@ struct Running {
   int prefill = 0;
 };
 
-// One backend with its model and KV pool. Blocks are handed out in random order, filled with NaN.
+// One CPU backend with its model and KV pool. Blocks are handed out in random order, filled with
+// NaN.
 class World {
  public:
   // `max_tokens` is the max number of tokens of a step, and of a sequence.
@@ -161,12 +162,12 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
   }
 
   // Runs some of the sequences in `all` together to their ends. At random steps, moves them to
-  // another World.
+  // another World, which has another backend and another KV pool.
   void RunTogether(const std::vector<Alone>& all) {
     World* world = &AnyWorld();
     std::vector<Running> running(Pick(1, kMaxSequences));
     for (Running& s : running) {
-      // `all` ends with the longest sequence. For a long model, one such sequence is enough.
+      // The last sequence in `all` is the longest. For a long model, one such sequence is enough.
       const bool longest = GetParam().IsLong() && &s == &running.front();
       s.alone = longest ? &all.back()
                         : &all[Pick(0, static_cast<int>(all.size()) - 1 - GetParam().IsLong())];
@@ -213,7 +214,8 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
             << " rows of " << chosen.size() << " sequences";
         ++compared_;
       }
-      // Moves all sequences to another World, where their tokens so far are their prompts.
+      // Moves all sequences to another World (another backend and KV pool), where their tokens so
+      // far are their prompts.
       if (moves > 0 && Pick(0, 7) == 0) {
         --moves;
         for (Running& s : running) world->Give(&s.blocks);
@@ -228,8 +230,8 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
     for (Running& s : running) world->Give(&s.blocks);
   }
 
-  // Max tokens of a sequence. In a long model, it is larger than the first span of keys (1,024), so
-  // that windows begin beyond that span, too.
+  // Max tokens of a sequence. Attention is summed in spans of 1,024 keys. Sequences of a long model
+  // go beyond the first span, so that attention windows begin there, too.
   const int max_tokens_ = GetParam().IsLong() ? 1500 : 256;
   std::vector<Isa> isas_;
   std::map<std::array<int, 3>, std::unique_ptr<World>> worlds_;

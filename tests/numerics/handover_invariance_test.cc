@@ -34,8 +34,8 @@ struct Truth {
   std::vector<TokenId> prompt;
   SamplingOptions sampling;
   std::vector<TokenId> answer;
-  // Hashes of rows of logits. `scored`: one for every position of the prompt except the last.
-  // `sampled`: those from which the answer was sampled.
+  // Hashes of rows of logits. `scored` has one for every position of the prompt except the last.
+  // `sampled` has one for each token of the answer, of the row from which it was sampled.
   std::vector<uint64_t> scored, sampled;
 };
 
@@ -122,8 +122,8 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
       const auto answer =
           GenerateInOneProcess(engine.get(), &pool, config_, 16, truth.prompt, scored).value();
       for (const SampledToken& token : answer.tokens) truth.answer.push_back(token.id);
-      // The first row of logits is the one from which token 1 is sampled. The rows of the scored
-      // prompt follow, and then one row for each further token.
+      // The first row of logits is the one from which token 1 was sampled. The rows for the
+      // logprobs of the prompt follow, and then one row for each further token.
       const auto scores = heard.begin() + 1, samples = scores + truth.prompt.size() - 1;
       truth.scored.assign(scores, samples);
       truth.sampled.assign(heard.begin(), scores);

@@ -127,7 +127,7 @@ TEST(ShapesTest, APairOfWorkersFitsWhereItHasTo) {
   }
 }
 
-// The files are sparse, because no weight is read before the refusal.
+// The worker must refuse before it reads any weight, so the weights are a sparse file.
 TEST(ShapesTest, EightBillionInTwelveGibAreRefusedInBothVersionsOfControlGroups) {
   const ScratchFolder folder;
   ASSERT_TRUE(WriteShapeFolder("llama-3.1-8b", ShapeWeights::kSparse, folder.path()).ok());
@@ -307,8 +307,9 @@ int ListedContext(Cluster& cluster) {
   return models.models_size() == 1 ? static_cast<int>(models.models(0).context_tokens()) : 0;
 }
 
-// A refusal says how much memory the process would need. Compares this with the real process, for
-// the demo model: its context is 4,096 tokens, and each token takes 1,536 bytes of KV.
+// A worker that lacks memory refuses to start, and says how much memory it needs. Compares this
+// with the memory use of a real worker, for the demo model: its context is 4,096 tokens, and each
+// token takes 1,536 bytes of KV.
 TEST(SmallShapeTest, TheRefusalsArithmeticIsThatOfTheRealProcess) {
   const std::vector<std::string> flags = {
       absl::StrCat(BATON_BINARY_DIR, "/baton-decode"),
@@ -393,8 +394,8 @@ class RealShapeTest : public testing::TestWithParam<Shape> {
     folder_ = absl::StrCat(kept == nullptr ? scratch_.path() : kept, "/", GetParam().name);
   }
 
-  // Makes the folder with its weights, unless an earlier run has kept the folder. Drops the weights
-  // from the page cache, so that the workers read them from disk. The pages then count in the
+  // Makes the folder with its weights, unless an earlier run has kept the folder. Then drops the
+  // weights from the page cache. So the workers read them from disk, and the pages count in the
   // control group of the workers.
   void MakeFolder() {
     // Weights are random up to 3B. Larger models have only zeros and take no disk space.

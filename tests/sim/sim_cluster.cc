@@ -103,7 +103,8 @@ SimCluster::~SimCluster() {
   }
 }
 
-// The fake backend's tokens depend on the rotary table, so another scaling acts as another model.
+// Model 1 differs from model 0 in the scaling of its rotary table. This is enough, because the
+// tokens of the fake backend depend on the rotary table.
 ModelConfig SimCluster::ConfigOf(const Options& options, int model) {
   ModelConfig config =
       options.long_rope_from > 0

@@ -150,8 +150,8 @@ TEST_F(SimTest, TenThousandRequestsWithCancelsAndDeadlinesGetTheirTokensAndLeave
   EXPECT_GT(counters.migrations, 0u);  // preempted sequences came back
 }
 
-// Reads arrive late, requests are cancelled in the middle, and freed blocks are reused last in,
-// first out.
+// Reads of KV arrive late, requests are cancelled in the middle of a read, and the block that was
+// freed last is reused first.
 TEST_F(SimTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
   const uint64_t seed = Seed(7);
   random_.seed(seed);

@@ -59,7 +59,8 @@ std::set<std::string> ReplacedWords() {
   const std::string rows = page.substr(page.find('\n', page.find("|---", table)));
   static const std::regex kRow("\\|[^|\n]*\\|([^|\n]*)\\|"), kWord("[a-z]+");
   for (std::sregex_iterator row(rows.begin(), rows.end(), kRow), end; row != end; ++row) {
-    // Brackets limit a row to some uses, which IsMeant knows.
+    // Text in brackets limits a row to some uses of its words. It is skipped here, because IsMeant
+    // knows these uses.
     const std::string cell = std::regex_replace((*row)[1].str(), std::regex("\\([^)]*\\)"), "");
     for (std::sregex_iterator word(cell.begin(), cell.end(), kWord); word != end; ++word) {
       words.insert(word->str());
@@ -68,16 +69,18 @@ std::set<std::string> ReplacedWords() {
   return words;
 }
 
-// False where the replaced word has its ordinary meaning.
+// Returns false if the replaced word `words[at]` has its ordinary meaning here, and may stay.
 bool IsMeant(const std::string& path, const std::vector<std::string>& words, size_t at) {
   const std::string& word = words[at];
-  // A plot is drawn, and lengths and resamples are drawn from a distribution.
+  // In the load tester, "draw" has its ordinary meaning: it draws plots, and random numbers from a
+  // distribution.
   if (absl::StartsWith(word, "draw")) return !absl::StartsWith(path, "tests/goodput/");
-  // Only the device's matrix multiplication: merges and random numbers have products too.
+  // Only a matrix multiplication on the device must be called a GEMM. Merges of tokens and random
+  // numbers have products, too.
   if (absl::StartsWith(word, "product")) {
     return absl::StartsWith(path, "kernels/cuda") || absl::StartsWith(path, "kernels/device");
   }
-  // A folder is no room; free space is.
+  // "Room" is replaced only where it means a folder. In identifiers it means free space.
   if (word == "room") return false;
   if (word == "most" || word == "least") return at == 0 || words[at - 1] != "at";
   return true;
@@ -105,9 +108,9 @@ TEST(IdentifiersTest, HaveNoWordThatTheGlossaryReplaced) {
         }
         ++read;
         const std::string name = code.substr(begin, at - begin);
-        // std::promise is not ours.
+        // The name std::promise comes from the standard library.
         if (begin >= 5 && code.compare(begin - 5, 5, "std::") == 0) continue;
-        // Names of test cases are sentences.
+        // Names of test cases are sentences, so the words have their ordinary meaning.
         if (name == "TEST" || name == "TEST_F" || name == "TEST_P") {
           at = std::min(code.find(')', at), code.size());
           continue;

@@ -43,7 +43,7 @@ const std::map<std::string, int>& Levels() {
       {"common/tokenizer", 1},
       {"common/up", 1},
       {"kernels/mutations", 2},
-      // Samples as common/sampling does, so its level is above that of common/sampling.
+      // Its arguments for sampling name a class of common/sampling, so its level is higher.
       {"kernels/backend", 2},
       {"kernels/conformance", 3},
       {"kernels/fake", 4},

@@ -34,7 +34,8 @@ constexpr int kVocab = 128;
 constexpr int kContext = 160;
 constexpr int kLongRopeFrom = 70;  // Sequences longer than this use another rotary table.
 constexpr int kBlockTokens = 8;
-// Small enough that some requests wait for free blocks and some decode sequences are preempted.
+// A pool of so few blocks that some requests wait for free blocks and some decode sequences are
+// preempted.
 constexpr int kBlocks = 96;
 constexpr int kCallers = 6;
 constexpr int kRequests = 200;  // Number of requests that each caller sends.
@@ -138,7 +139,8 @@ class Record {
     while (!decode_ended_) changed_.Wait(&mutex_);
     return *decode_ended_;
   }
-  // Call when decode has ended and the same ticket is given to another decode worker.
+  // Forgets the result of a decode worker, before the same ticket is given to another decode
+  // worker. Call only after decode has ended.
   void ForgetDecode() {
     MutexLock lock(&mutex_);
     decode_ended_.reset();
@@ -473,8 +475,9 @@ TEST_F(WorkerThreadsTest, CallersLoopsAndKvThreadsGetEveryTokenRightAndEveryBloc
     EXPECT_GT(p->kv_pulse.beats(), 0u);
   }
   for (const auto& d : decode_) d->Stop();
-  // Messages about the last releases may have been between the two threads when these stopped. So
-  // this thread runs the loops until every block has been released.
+  // When the core and KV threads of a worker stopped, messages about the last releases may have
+  // been on the way between them. So this thread runs their loops until every block has been
+  // released.
   const auto all_back = [this] {
     for (const auto& p : prefill_) {
       if (p->core->jobs() > 0 || p->core->Load().free_blocks < kBlocks) return false;
