@@ -37,8 +37,8 @@ ModelConfig ConfigOf(bool tiny) {
   return config;
 }
 
-// Returns the number of weights that one row is multiplied by. Attention is not included, nor is
-// the head, which only rows with wanted logits need.
+// Returns the number of weights that multiply each row of a step. Leaves out attention, and the
+// head, which multiplies only rows whose logits are wanted.
 double GemmWeights(const ModelConfig& c) {
   const double attention = 2.0 * c.hidden * c.head_dim * (c.heads + c.kv_heads);
   return c.layers * (attention + 3.0 * c.hidden * c.intermediate);
@@ -269,8 +269,8 @@ void BenchSteps(DeviceBench& bench) {
       const double flops =
           2 * (GemmWeights(c) * (rows + streams) + HeadWeights(c) * (s.group.batch + streams)) +
           attention;
-      // The step also reads the keys and values of the decoding sequences. No gemm runs during that
-      // time, so it is added.
+      // The step also reads the keys and values of the decoding sequences. No gemm runs during this
+      // read, so its time is added.
       const double kv = streams * s.beside.context * token_bytes;
       figure.ratio = (flops / rate + kv / bandwidth) / times[2].median;
       figure.of = mixed ? "gemm and copy" : "gemm";

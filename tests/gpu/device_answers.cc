@@ -41,7 +41,8 @@ namespace {
 
 using Prompt = std::vector<TokenId>;
 
-// Number of sampled answers. Their prompts are the beginnings of the model's prompts.
+// Number of answers that are sampled, not greedy. Their prompts are the beginnings of the model's
+// prompts.
 constexpr int kSamples = 3;
 
 struct Comparison {

@@ -122,7 +122,7 @@ int Shell(const std::string& command) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// Returns a folder of testdata with a tokenizer. Makes it at the first call.
+// Returns a copy of a folder of testdata, with a tokenizer added. Makes the copy at the first call.
 const ServedFolder& Original(const std::string& name) {
   static auto* folders = new std::map<std::string, std::unique_ptr<ServedFolder>>;
   std::unique_ptr<ServedFolder>& folder = (*folders)[name];

@@ -16,8 +16,8 @@ struct NumericsCase {
 
   std::string Name() const;    // name for a test
   std::string Folder() const;  // folder of the model
-  // Returns true for a model whose sequences have more than 1,024 keys, which attention sums in one
-  // span. Such a model is too slow for many runs.
+  // Returns true for a model with long sequences, which have more keys than attention sums in one
+  // span (1,024). Such a model is too slow for many runs.
   bool IsLong() const;
   // Returns the instruction sets with which this machine can sum in the order of `numerics`.
   std::vector<CpuBackendOptions::Isa> Isas() const;

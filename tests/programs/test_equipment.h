@@ -4,8 +4,8 @@
 
 namespace baton {
 
-// Returns the equipment of shipped workers, plus the backends `cuda-emulated` and `fake` with their
-// flags. The flags are read when a worker opens its device.
+// Returns the backends of the shipped workers, plus the backends `cuda-emulated` and `fake`, all
+// with their flags. The flags are read when a worker opens its device.
 WorkerEquipment TestEquipment();
 
 }  // namespace baton

@@ -190,7 +190,8 @@ Taken TakenBy(pid_t pid) {
   std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
   std::string line;
   std::getline(stat, line);
-  // The fields after the process name, which is in brackets: state is field 3, majflt is field 12.
+  // The fields of /proc/PID/stat that follow the process name, which is in brackets: state is field
+  // 3, majflt is field 12.
   const std::vector<std::string> fields =
       absl::StrSplit(line.substr(std::min(line.size(), line.rfind(')') + 2)), ' ');
   if (fields.size() > 9) {

@@ -15,9 +15,10 @@ namespace baton {
 namespace {
 
 constexpr absl::Duration kReportEvery = absl::Milliseconds(250);
-// Max step of the clock, since KV planes have timers of their own.
+// Max step of the clock. Between events, the KV planes must run too, because they have timers of
+// their own.
 constexpr absl::Duration kTick = absl::Milliseconds(2);
-// Min step of the clock. All events that are due within one such step happen together.
+// Min step of the clock. Events that are due within one such step happen together.
 constexpr absl::Duration kGrain = absl::Microseconds(250);
 
 }  // namespace

@@ -218,8 +218,8 @@ TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) 
     if (random_() % 10 == 0) {
       clients.back()->cancel_at = arrival + absl::Milliseconds(random_() % 120 + 1);
     } else {
-      // The KV of the last token is never computed, so a sequence needs the next rotary table only
-      // if it has more than 49 tokens.
+      // The rotary table changes after 48 positions. The KV of the last token is never computed, so
+      // a sequence needs the next table only if it has more than 49 tokens.
       crossing += prompt <= 48 && tokens > 49;
     }
   }

@@ -17,7 +17,7 @@ namespace baton {
 class PromptMaker {
  public:
   // `spec`, `schedule` and `ordinary_tokens` must outlive this object. `ordinary_tokens` may be
-  // empty if prompts are texts. Requests are called NAME-index.
+  // empty if prompts are texts. The id of a request is `name`, a dash and the request's index.
   PromptMaker(const LoadSpec& spec, const Schedule& schedule,
               const std::vector<int32_t>& ordinary_tokens, std::string name)
       : spec_(spec), schedule_(schedule), tokens_(ordinary_tokens), name_(std::move(name)) {}

@@ -231,7 +231,7 @@ TEST(ScheduleTest, WarmUpIsCutAndATailFollows) {
   EXPECT_GE(requests[schedule.first_measured].at_s, 5);
   EXPECT_LT(requests[schedule.end_measured - 1].at_s, 25);
   EXPECT_GE(requests[schedule.end_measured].at_s, 25);
-  // The tail is long enough for the slowest measured request.
+  // Requests after the window (the tail) go on until the slowest measured request must have ended.
   EXPECT_GT(requests.back().at_s, 34);
   spec.tail = false;
   EXPECT_EQ(MakeSchedule(spec, kContext)->requests.size(), schedule.end_measured);
@@ -327,7 +327,7 @@ TEST(ScheduleTest, WarmUpAndWindowOfATraceHaveTheRateThatWasAskedFor) {
   LoadSpec spec;
   spec.workload = {.arrivals = {.kind = ArrivalKind::kTrace},
                    .trace = folder.Write("t", UnevenTrace())};
-  // Loads begin before, within and after the silence, and near the end of the trace.
+  // The first row of a load is before, within or after the silence of the trace, or near its end.
   for (const size_t first_row : {0u, 3700u, 3950u, 3999u, 4100u, 7900u}) {
     spec.seed = SeedThatBeginsAt(first_row, 8000);
     for (const double rate : {0.5, 1.5, 4.0, 20.0}) {

@@ -38,8 +38,8 @@ struct CellMode {
   Capacity capacity;
 };
 
-// Measurements that can be compared: they have the same workload, model, targets and goal. A
-// comparison is between the modes of a cell.
+// Measurements that can be compared, because they have the same workload, model, targets and goal.
+// The modes of a cell are compared with each other.
 struct Cell {
   std::string title;     // Short name: targets and workload.
   std::string workload;  // The workload, described by its flags.

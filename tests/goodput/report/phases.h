@@ -53,9 +53,9 @@ inline constexpr size_t kLosses = 12;
 const char* LossName(size_t loss);
 
 // Returns the cause for which `record` was not good. If both the TTFT and the TPOT target were
-// missed, the one missed by more seconds counts; for TPOT, the seconds of all later tokens are
-// added up. The cause is the longest phase before or after the first token. Decode counts only with
-// the time by which it exceeds its target.
+// missed, the one missed by more seconds counts; for TPOT, the lateness of all later tokens is
+// added up. The cause is the longest phase before the first token for TTFT, or after it for TPOT.
+// Decode counts only with the time by which it exceeds the time that the target allows.
 Loss LossOf(const RequestRecord& record, const SloTargets& targets);
 
 // Counts of requests that were not good, by loss and by quartile of prompt length. The quartiles

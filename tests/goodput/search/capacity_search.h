@@ -43,11 +43,11 @@ const char* PurposeName(ProbePlan::Purpose purpose);
 // After that, the attainment alone decides, and a note says so.
 //
 // A confirmation is a load of half of `longest_s`, and no shorter than any probe of its rate. The
-// confirmation above the capacity is also long enough to be able to refute the capacity. If a
-// confirmation certainly contradicts the capacity, the search goes on, twice at most. If the result
-// is on the wrong side of the goal but uncertain, there is a second load within `longest_s`. The
-// search ends unconfirmed, with a note, if both loads together stay on the wrong side, or if the
-// capacity over all loads is not between the two confirmed rates.
+// load above the capacity also has enough requests to show that this rate is met. If a confirmation
+// certainly contradicts the capacity, the search goes on, twice at most. If the result is on the
+// wrong side of the goal but uncertain, there is a second load within `longest_s`. The search ends
+// unconfirmed, with a note, if both loads together stay on the wrong side, or if the capacity over
+// all loads is not between the two confirmed rates.
 //
 // Pure logic: the owner runs the loads. Any one thread.
 class CapacitySearch {

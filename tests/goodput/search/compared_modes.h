@@ -8,7 +8,7 @@
 
 namespace baton {
 
-// One side of a comparison.
+// One of the systems that are compared: a mode, or an endpoint that the user has named.
 struct ComparedSide {
   std::string name;      // Name of the mode, or the user's name for an endpoint.
   std::string endpoint;  // HOST:PORT; empty: the value of --endpoint.

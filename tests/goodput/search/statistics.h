@@ -65,8 +65,8 @@ class BlockSample {
 
   size_t size() const { return sums_.size() - 1; }
   // Returns the number of good outcomes in a resample of size() outcomes. `draws` decides where its
-  // blocks of `block` outcomes begin. Generators in equal states choose the same blocks in several
-  // samples. So the outcomes of two modes under the same arrivals stay paired.
+  // blocks of `block` outcomes begin. Generators in the same state choose the same blocks in two
+  // samples, so outcomes of two modes under the same arrivals stay paired.
   double Draw(Draws* draws, size_t block) const;
   size_t block() const { return block_; }
 
