@@ -117,8 +117,8 @@ TEST_F(DoorTest, DetachedItServesAndWhatDiesComesBack) {
   EXPECT_EQ(text["text"], "What is rain?");
   EXPECT_EQ(absl::StrJoin(text["token_ids"].get<std::vector<int>>(), ","), ids);
 
-  // Sends a request immediately after the kill. The router waits until the workers that it needs
-  // have been restarted.
+  // Kills workers and sends a request immediately afterwards. The router waits until the workers
+  // that the request needs have been restarted.
   for (const std::vector<std::string>& victims :
        {std::vector<std::string>{"prefill-1", "prefill-2"}, std::vector<std::string>{"decode-1"}}) {
     std::vector<pid_t> before;

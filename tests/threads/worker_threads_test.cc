@@ -351,7 +351,7 @@ class WorkerThreadsTest : public ::testing::Test {
     const int prompt_tokens = static_cast<int>(asked.prompt.size());
     auto record = std::make_shared<Record>();
     PrefillWorker& p = *prefill_[pick(0, 1)]->core;
-    // In a real worker, the attach thread also calls Load().
+    // Calls Load() on this thread, because the attach thread of a real worker calls it, too.
     EXPECT_LE(p.Load().free_blocks, kBlocks);
     std::optional<PrefillWorker::JobId> prefill;
     std::optional<KvTicket> ticket;

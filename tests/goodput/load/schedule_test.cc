@@ -446,7 +446,8 @@ TEST(PromptMakerTest, EqualBlockIdsBecomeEqualTokenRuns) {
   };
   const std::vector<int32_t> first = prompt(0), second = prompt(1), again = prompt(8);
   EXPECT_EQ(first.size(), schedule.requests[0].prompt_tokens);
-  // Rows 0 and 1 share block 0, and differ after that block.
+  // Rows 0 and 1 of the trace share their first block, so their prompts begin with the same 64
+  // tokens.
   EXPECT_TRUE(std::equal(first.begin(), first.begin() + 64, second.begin()));
   EXPECT_FALSE(std::equal(first.begin() + 64, first.begin() + 128, second.begin() + 64));
   // The second pass through the trace shares no tokens with the first.

@@ -47,7 +47,8 @@ struct RequestRecord {
   std::vector<double> token_s;  // Times at which the output tokens were received.
   uint32_t prompt_tokens = 0;
   uint32_t wanted_tokens = 0;  // Output tokens asked for.
-  // If true, the answer has exactly wanted_tokens (ignore_eos, min_tokens); if false, at most.
+  // If true, the answer has exactly wanted_tokens tokens (ignore_eos, min_tokens); if false, at
+  // most that number.
   bool forced_length = true;
   Outcome outcome = Outcome::kNotSent;
   // gRPC's name of the status, such as OK or RESOURCE_EXHAUSTED; empty: not sent.
