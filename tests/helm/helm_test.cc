@@ -84,7 +84,8 @@ TEST_P(HelmValuesTest, PassesLintStrictly) {
   EXPECT_EQ(lint.exit_status, 0) << lint.output;
 }
 
-// Uses the golden files as the rendered manifests. The test RendersAsItDid checks that they are.
+// Checks the flags in the golden files. The test RendersAsItDid checks that the chart still renders
+// these files.
 TEST(HelmGoldenTest, GivesEachProgramFlagsThatItHas) {
   std::map<std::string, std::set<std::string>> known;
   for (const std::string& values : ValueFiles()) {

@@ -15,8 +15,8 @@ namespace baton {
 enum class ArrivalKind {
   kPoisson,
   kGamma,  // Gaps have a gamma distribution with coefficient of variation `cv`.
-  // On and off periods alternate: Poisson arrivals while on, none while off. Their lengths are
-  // exponential.
+  // On and off periods alternate: Poisson arrivals while on, none while off. The lengths of the
+  // periods are exponentially distributed.
   kOnOff,
   kUniform,  // Evenly spaced.
   kTrace,  // The trace's own times; at a given `rate`, warm-up and window are each stretched to it.

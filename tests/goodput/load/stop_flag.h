@@ -25,7 +25,7 @@ class StopFlag {
     MutexLock lock(&mutex_);
     return stopped_;
   }
-  // Makes waiting threads call their `done` again.
+  // Makes the threads that wait in WaitUntil call their `done` again.
   void Notify() {
     MutexLock lock(&mutex_);
     changed_.SignalAll();

@@ -132,7 +132,7 @@ std::vector<std::string> VerdictSentences(const Cell& cell) {
   const CellMode& winner = cell.modes[best];
   std::string first = absl::StrCat(winner.name, " sustains ", CapacityText(winner.capacity),
                                    " requests/s at ", Percent(cell.goal), " attainment");
-  // First names the second-best mode, then all others.
+  // Names the second-best mode first, and then all others.
   int second = -1;
   for (size_t i = 0; i < cell.modes.size(); ++i) {
     if (static_cast<int>(i) == best || cell.modes[i].capacity.where == Capacity::Where::kUnknown)

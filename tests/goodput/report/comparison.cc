@@ -83,8 +83,8 @@ double Mean(std::vector<double>* values) {
   return sum / static_cast<double>(values->size());
 }
 
-// Returns the quantile over completed requests. All other requests have an infinite value, and are
-// left out.
+// Returns the quantile over completed requests only. All other requests have an infinite value, by
+// which they are recognised.
 Statistic QuantileOfCompleted(double share) {
   return [share](std::vector<double>* values) {
     values->erase(std::remove_if(values->begin(), values->end(),

@@ -76,7 +76,7 @@ std::optional<double> LogisticCrossing(absl::Span<const Fit> points, double goal
   return std::exp(middle + (std::log(goal / (1 - goal)) - at) / slope);
 }
 
-// Rates between which the capacity certainly lies. The default says nothing.
+// Rates between which the capacity certainly lies; by default 0 and infinity.
 struct Bracket {
   double low = 0, high = INFINITY;
 };
