@@ -313,7 +313,7 @@ TEST(ProgramTest, SigtermDrainsWorkersAndRouter) {
 }
 
 TEST(ProgramTest, ASecondSignalEndsAWorkerAtOnce) {
-  // With --pair-wait=0s, requests do not wait for another decode worker, because none will come.
+  // Requests do not wait for another decode worker (--pair-wait=0s), because none will come.
   auto cluster = Cluster::Start({.router_flags = {"--pair-wait=0s"}});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   bool signalled = false;

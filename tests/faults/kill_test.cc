@@ -408,10 +408,9 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   const std::vector<Case> cases = MakeCases(model, workers, longest, random);
   const SharedMemory before = SharedMemoryOf({});
 
-  // With these limits, a stopped worker counts as dead after 2.5 s. By then, the router has
-  // received no load report for 2.5 s, and nothing on the streams of the worker's requests for 2 s.
-  // Leases of the worker's KV, and leases that the worker had to renew, last 2 s and have ended,
-  // too.
+  // These limits make a stopped worker count as dead after 2.5 s. By then, the router has received
+  // no load report for 2.5 s, and nothing on the streams of the worker's requests for 2 s. Leases
+  // of the worker's KV, and leases that the worker had to renew, last 2 s and have ended, too.
   const std::string pool = absl::StrCat("--kv-bytes=", kPoolBytes);
   const std::string backend = absl::StrCat("--backend=", workers.backend);
   const char* const programs = std::getenv("BATON_PROGRAMS");
@@ -507,7 +506,7 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   if (kills >= 200) {
     EXPECT_EQ(phases.size(), 4u) << "queue, prefill, pull and decode";
   }
-  // With a real GPU, memory growth is not checked, because the driver allocates memory, too.
+  // Memory growth is not checked on a real GPU, because the driver allocates memory, too.
   if (watched) ExpectFlatMemory();
   std::printf("shared memory: %d segments of %.1f MiB warm, %d of %.1f MiB at the end\n",
               warm.segments, warm.segment_bytes * 1.0 / kMiB, after.segments,

@@ -79,8 +79,9 @@ absl::StatusOr<Plan> MakePlan() {
   return plan;
 }
 
-// With --expect, compares the tokens of the answers with the expected tokens. With --expect-write,
-// writes them to a file, as the expected tokens of later runs. Fills run->expect.
+// If --expect is given, compares the tokens of the answers with the expected tokens. If
+// --expect-write is given, writes them to a file, as the expected tokens of later runs. Fills
+// run->expect.
 absl::Status Expect(const std::optional<ExpectFile>& expected, RunResult* run) {
   if (expected.has_value()) {
     run->expect = expected->Compare(run->records, run->fingerprints);

@@ -597,7 +597,7 @@ TEST(RunChecksTest, AClientThatReadsLateIsRemarked) {
   for (int i = 0; i < 100; ++i) {
     run.records.push_back(Sent(10 + i, 0.001, 0.1));
     run.records.back().has_phases = true;
-    // Of the 100 ms of TTFT that the client measured, 91 ms passed in the router. After a lag of 1
+    // The client measured a TTFT of 100 ms, and 91 ms of it passed in the router. After a lag of 1
     // ms, 8 ms are left for the network.
     run.records.back().phases.ttft_s = 0.091;
   }
