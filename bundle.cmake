@@ -19,8 +19,10 @@ set(baton_left_to_the_machine
 install(RUNTIME_DEPENDENCY_SET baton_libraries PRE_EXCLUDE_REGEXES ${baton_left_to_the_machine}
         LIBRARY DESTINATION lib COMPONENT libraries)
 
-# UCX opens its modules by name, in a folder ucx/ beside its own libraries.
-file(GLOB modules "${UCX_LIBDIR}/ucx/lib*.so.0")
+# UCX opens its modules by name, in a folder ucx/ beside its own libraries. Only transports and memory
+# hooks are copied. Those for AMD's GPUs would load that vendor's libraries from the machine.
+file(GLOB modules "${UCX_LIBDIR}/ucx/libuc[mt]_*.so.0")
+list(FILTER modules EXCLUDE REGEX "_rocm\\.so")
 foreach(module IN LISTS modules)
   get_filename_component(name "${module}" NAME)
   file(REAL_PATH "${module}" file)
@@ -31,7 +33,7 @@ install(CODE [[
   foreach(module IN LISTS modules)
     set(runpath "")  # READ_ELF does not change the variable for a module without a run path
     file(READ_ELF "${module}" RUNPATH runpath)
-    # RPATH_CHANGE reads a list; Debian 13's ROCm modules have several folders
+    # A run path of several folders is read as a list, but must be written with colons.
     string(REPLACE ";" ":" runpath "${runpath}")
     if(runpath)
       file(RPATH_CHANGE FILE "${module}" OLD_RPATH "${runpath}" NEW_RPATH "$ORIGIN")

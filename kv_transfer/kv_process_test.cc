@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/base/hex_bytes.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/kernels/kernels.h"
 #include "kernels/device/emulated/emulated_runtime.h"
@@ -106,7 +107,7 @@ class KvProcessTest : public testing::TestWithParam<Linked> {
     in >> word >> hex;
     ASSERT_EQ(word, "address");
     owner_->Say(absl::StrCat("peer 88 ", absl::BytesToHexString(plane_->address())));
-    plane_->SetPeers({{kProcessOwnerEpoch, "owner", absl::HexStringToBytes(hex)}});
+    plane_->SetPeers({{kProcessOwnerEpoch, "owner", BytesOfHex(hex)}});
     ASSERT_TRUE(Until([&] { return plane_->links().size() == 1; }));
   }
   bool Until(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(20)) {
@@ -131,7 +132,7 @@ class KvProcessTest : public testing::TestWithParam<Linked> {
     std::string word, secret;
     in >> word >> ticket.handover_id >> secret;
     EXPECT_EQ(word, "ticket");
-    ticket.secret = absl::HexStringToBytes(secret);
+    ticket.secret = BytesOfHex(secret);
     ticket.owner_epoch = kProcessOwnerEpoch;
     ticket.owner = "owner";
     ticket.layout_fingerprint = kProcessLayout.Fingerprint();

@@ -20,6 +20,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
+#include "common/base/hex_bytes.h"
 #include "common/base/inbox.h"
 #include "kernels/cuda/kernels/kernels.h"
 #include "kernels/device/emulated/emulated_runtime.h"
@@ -67,7 +68,7 @@ int main(int argc, char** argv) {
       if (word == "peer") {
         std::string hex;
         in >> hex;
-        plane->SetPeers({{id, "reader", absl::HexStringToBytes(hex)}});
+        plane->SetPeers({{id, "reader", BytesOfHex(hex)}});
       } else if (word == "open") {
         std::vector<BlockId> blocks;
         for (BlockId block = 0; block < static_cast<BlockId>(id); ++block) {

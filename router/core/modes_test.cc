@@ -180,7 +180,6 @@ TEST_F(ModesTest, AutoGoesToDecodeWorkersWhenThePrefillQueueIsFull) {
   EXPECT_EQ(h_->clients[client].summary->mode(), kColocated);
   // While every decode worker has as many prompts as it may have, a prefill worker gets the request
   // in spite of its long queue.
-  h_->loads[h_->d1].set_draining(true);
   RouterCoreOptions options = Mode(kAuto);
   options.max_prompts_per_worker = 2;
   Start(options);

@@ -19,6 +19,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/hex_bytes.h"
 #include "common/base/inbox.h"
 #include "kv_transfer/device/device_transport.h"
 #include "kv_transfer/kv_plane.h"
@@ -155,7 +156,7 @@ int RunHandoverOwner(bool emulated) {
       std::string word, hex;
       in >> word >> hex;
       if (word == "peer") {
-        side.plane->SetPeers({{kReader, "reader", absl::HexStringToBytes(hex)}});
+        side.plane->SetPeers({{kReader, "reader", BytesOfHex(hex)}});
       } else if (word == "open") {
         const KvTicket ticket = publisher->Open(side.blocks, tokens, [](absl::Status) {});
         publisher->Publish(ticket.handover_id, tokens, layout.layers);
@@ -179,7 +180,7 @@ void BenchHandover(DeviceBench& bench) {
   std::string hex;
   owner.Hear("address") >> hex;
   owner.Say(absl::StrCat("peer ", absl::BytesToHexString(side.plane->address())));
-  side.plane->SetPeers({{kOwner, "owner", absl::HexStringToBytes(hex)}});
+  side.plane->SetPeers({{kOwner, "owner", BytesOfHex(hex)}});
   const absl::Time limit = absl::Now() + absl::Seconds(20);
   while (side.plane->links().empty()) {
     if (absl::Now() > limit) {
@@ -197,7 +198,7 @@ void BenchHandover(DeviceBench& bench) {
     KvTicket ticket;
     std::string secret;
     words >> ticket.handover_id >> secret;
-    ticket.secret = absl::HexStringToBytes(secret);
+    ticket.secret = BytesOfHex(secret);
     for (uint64_t generation; words >> generation;) ticket.generations.push_back(generation);
     ticket.owner_epoch = kOwner;
     ticket.owner = "owner";

@@ -15,6 +15,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/hex_bytes.h"
 #include "common/base/status_macros.h"
 #include "kernels/device/conformance/device_runtime_conformance.h"
 
@@ -174,7 +175,7 @@ class PeerProcess {
     std::string word, bytes;
     int code = 0;
     in >> word >> code >> bytes;
-    bytes = absl::HexStringToBytes(bytes);
+    bytes = BytesOfHex(bytes);
     if (word == "ok") return bytes;
     return absl::Status(static_cast<absl::StatusCode>(code), bytes);
   }
@@ -362,7 +363,7 @@ int RunIpcPeer(const DeviceRuntimeParam& param) {
     std::istringstream in(line);
     std::string command, bytes;
     in >> command >> bytes;
-    const auto answer = peer.Answer(command, absl::HexStringToBytes(bytes));
+    const auto answer = peer.Answer(command, BytesOfHex(bytes));
     std::cout << (answer.ok() ? "ok " : "error ") << static_cast<int>(answer.status().code()) << " "
               << absl::BytesToHexString(answer.ok() ? *answer : answer.status().message())
               << std::endl;
