@@ -45,20 +45,25 @@ absl::StatusOr<std::unique_ptr<UcxConnection>> UcxConnection::Create(absl::strin
         "other",
         words.Take()));
   }
-  if (status != UCS_OK) {
-    connection->closed_ = true;
-    const std::string said = words.Take();
-    // UCX also returns UCS_ERR_SHMEM_SEGMENT when the peer has ended and its memory is gone. So
-    // UCX's message must be checked too.
-    const bool forbidden =
-        status == UCS_ERR_SHMEM_SEGMENT && absl::StrContains(said, "Permission denied");
-    return UcxError(absl::StatusCode::kUnavailable,
-                    absl::StrCat(forbidden ? "connecting by shared memory, which needs both "
-                                             "workers to run as the same user: else give both "
-                                             "--kv-transports=tcp"
-                                           : "connecting",
-                                 said),
-                    status);
+  // UCX also returns UCS_ERR_SHMEM_SEGMENT when the peer has ended and its memory is gone. So UCX's
+  // messages must be checked too. UCX 1.18 returns OK, and says only in a message that it may not
+  // open the peer's memory. Such an endpoint never carries anything.
+  const bool forbidden =
+      (status == UCS_ERR_SHMEM_SEGMENT || status == UCS_OK) && words.Contain("Permission denied");
+  if (status != UCS_OK || forbidden) {
+    const absl::Status failure =
+        UcxError(absl::StatusCode::kUnavailable,
+                 absl::StrCat(forbidden ? "connecting by shared memory, which needs both workers "
+                                          "to run as the same user: else give both "
+                                          "--kv-transports=tcp"
+                                        : "connecting",
+                              words.Take()),
+                 forbidden ? UCS_ERR_SHMEM_SEGMENT : status);
+    if (status != UCS_OK) {
+      connection->closed_ = true;
+      return failure;
+    }
+    connection->Fail(failure);
   }
   return connection;
 }

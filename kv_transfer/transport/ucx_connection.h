@@ -25,8 +25,9 @@ namespace baton {
 class UcxConnection {
  public:
   // `address` is the peer's UcxWorker::address. Reads that have ended are added to `ended`.
-  // `worker` and `ended` must outlive the connection. Returns Unavailable, with UCX's message, on
-  // failure.
+  // `worker` and `ended` must outlive the connection. Returns Unavailable, with UCX's message, if
+  // UCX makes no endpoint. If UCX makes one that can't work, returns a connection whose failure()
+  // has the reason; it only has to be closed.
   static absl::StatusOr<std::unique_ptr<UcxConnection>> Create(absl::string_view address,
                                                                UcxWorker* worker,
                                                                EndedReads* ended);

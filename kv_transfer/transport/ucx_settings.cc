@@ -1,5 +1,6 @@
 #include "kv_transfer/transport/ucx_settings.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdarg>
@@ -163,6 +164,12 @@ UcxWordsHeld::UcxWordsHeld() { held_words = &said_; }
 UcxWordsHeld::~UcxWordsHeld() {
   held_words = nullptr;
   for (const std::string& words : said_) LogWords(words);
+}
+
+bool UcxWordsHeld::Contain(absl::string_view part) const {
+  return std::any_of(said_.begin(), said_.end(), [part](const std::string& message) {
+    return absl::StrContains(message, part);
+  });
 }
 
 std::string UcxWordsHeld::Take() {

@@ -28,6 +28,9 @@ class UcxWordsHeld {
   UcxWordsHeld(const UcxWordsHeld&) = delete;
   UcxWordsHeld& operator=(const UcxWordsHeld&) = delete;
 
+  // Returns true if some message of UCX contains `part`.
+  bool Contain(absl::string_view part) const;
+
   // Returns the first message of UCX as "; UCX says: ...", for the end of an error message, or ""
   // if UCX said nothing. Drops the other messages, which repeat the first one from higher layers.
   std::string Take();

@@ -92,7 +92,8 @@ class UcxTransport : public Transport {
   // Connections that were disconnected while they were still being set up. If they were closed
   // immediately, the peer's answer could not be delivered, and UCX 1.13 would abort the peer's
   // process ("got REP message", ucp_request.c). So each is closed after the peer's answer has
-  // arrived. These connections use no memory outside of themselves.
+  // arrived. Connections that failed as they were made are closed here, too. None of these
+  // connections uses memory outside of itself.
   std::vector<std::unique_ptr<UcxConnection>> lingering_;
   EndedReads ended_;
   std::deque<std::string> notes_;
@@ -155,6 +156,10 @@ absl::StatusOr<PeerId> UcxTransport::Connect(absl::string_view address) {
 
 absl::Status UcxTransport::MakeConnection(PeerId id, absl::string_view worker) {
   ASSIGN_OR_RETURN(auto connection, UcxConnection::Create(worker, worker_.get(), &ended_));
+  if (absl::Status failure = connection->failure(); !failure.ok()) {
+    lingering_.push_back(std::move(connection));  // Progress closes it.
+    return failure;
+  }
   peers_[id] = std::move(connection);
   return absl::OkStatus();
 }
