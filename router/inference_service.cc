@@ -100,8 +100,8 @@ grpc::ServerUnaryReactor* InferenceService::Unary(const grpc::ByteBuffer* bytes,
   absl::Status status;
   std::optional<CallLimit::Place> place = limit != nullptr ? limit->Take() : std::nullopt;
   if (limit != nullptr && !place) {
-    status = absl::ResourceExhaustedError(
-        absl::StrCat(limit->max(), " calls of Tokenize and Detokenize run already, the most"));
+    status = absl::ResourceExhaustedError(absl::StrCat(
+        limit->max(), " calls of Tokenize and Detokenize are running, which is the max"));
   }
   auto* const reactor = new UnaryCall(std::move(place));
   Request request;

@@ -52,17 +52,17 @@ absl::Status JudgeIdentity(const v1::Registration& worker, const grpc::Status& c
           "the router can't reach this worker at ", worker.address(), " (",
           called.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED
               ? absl::StrCat("no answer in ", absl::FormatDuration(limit))
-              : "no such host, no route to it, nothing listens there, or a firewall is between",
-          "): start the worker with a --listen or --advertise address that the router's machine "
-          "reaches, and let no firewall keep the router from it"));
+              : "no such host, no route to it, no program listens there, or a firewall blocks it",
+          "): start the worker with a --listen or --advertise address that the router's machine can "
+          "reach, and open its port in any firewall between them"));
     case grpc::StatusCode::OK:
-      other = absl::StrFormat("another worker, of epoch %016x, answers there", response.epoch());
+      other = absl::StrFormat("another worker (epoch %016x) answers there", response.epoch());
       break;
     case grpc::StatusCode::UNAUTHENTICATED:
       other = "a program with another attach token answers there";
       break;
     default:
-      other = absl::StrCat("a program answers there that is no worker: ", called.error_message());
+      other = absl::StrCat("the program that answers there is not a worker: ", called.error_message());
   }
   return absl::FailedPreconditionError(
       absl::StrCat("the router does not reach this worker at ", worker.address(), ": ", other,
@@ -192,8 +192,8 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
       const std::string& address = report_.registration().address();
       if (!IsHostPort(address) || PortOf(address) == 0) {
         return absl::InvalidArgumentError(
-            absl::StrCat("registration with address '", address,
-                         "'; it takes host:port, where routers reach the worker"));
+            absl::StrCat("a worker registered with address '", address,
+                         "'; it takes HOST:PORT at which routers reach the worker"));
       }
       return absl::OkStatus();
     }
@@ -216,7 +216,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
       MutexLock lock(&mutex_);
       if (reading_) return;  // The pending read fails and then closes the stream.
     }
-    Close(absl::CancelledError("the worker is gone"));
+    Close(absl::CancelledError("the worker disconnected"));
   }
 
   void OnDone() override {
@@ -270,7 +270,8 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
   // router.
   if (token_.empty() && HasToken(*context)) {
     status = absl::UnauthenticatedError(
-        "the worker has an attach token and this router has none: give both the same");
+        "the worker has an attach token and this router has none: give both the same "
+        "--attach-token");
   }
   if (!status.ok()) {
     WarnRefused(context->peer(), status);

@@ -41,8 +41,7 @@ absl::StatusOr<std::vector<TokenId>> PromptTokens(const v1::GenerateRequest& req
     if (request.parse_special() || request.has_add_special()) {
       return absl::InvalidArgumentError(
           absl::StrCat(request.parse_special() ? "parse_special" : "add_special",
-                       " is set, and the prompt is token_ids, which are taken as they are; it is "
-                       "for text alone"));
+                       " is set, but the prompt is token_ids; this option works only with text"));
     }
     tokens.assign(request.token_ids().ids().begin(), request.token_ids().ids().end());
     for (size_t i = 0; i < tokens.size(); ++i) {

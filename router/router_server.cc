@@ -299,7 +299,7 @@ void RouterServer::Shutdown(absl::Duration grace) {
   p.Tell(Drain{});
   p.WaitUntil(idle, grace);
   p.Tell(StopAll{});
-  p.membership.CloseAll(absl::UnavailableError("the router is going away"));
+  p.membership.CloseAll(absl::UnavailableError("the router is shutting down"));
   {
     MutexLock lock(&p.server_mutex);
     p.server_open = false;

@@ -184,8 +184,9 @@ TEST_F(RouterServerTest, AWorkerThatLiesIsFound) {
   StartWorkers({.lies_after = 4});
   const Outcome outcome = Generate(Ask("Why?", 20));
   EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_THAT(outcome.status.error_message(),
-              HasSubstr("it says STOP without a stop token after 8 of 20 tokens"));
+  EXPECT_THAT(
+      outcome.status.error_message(),
+      HasSubstr("the worker ended the answer with STOP without a stop token after 8 of 20 tokens"));
   // counters() changes only at the end of a turn of the event loop, so stop the loop first.
   router_->Shutdown(absl::ZeroDuration());
   EXPECT_EQ(router_->counters().data_loss, 2u);
@@ -577,7 +578,8 @@ TEST_F(RouterServerTest, AWorkerWithATokenIsRefusedByARouterWithout) {
   EXPECT_FALSE(stream->Read(&command));
   const grpc::Status status = stream->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  EXPECT_THAT(status.error_message(), HasSubstr("this router has none: give both the same"));
+  EXPECT_THAT(status.error_message(),
+              HasSubstr("this router has none: give both the same --attach-token"));
 }
 
 // The router cannot reach two workers: one listens only on the loopback address of another machine,

@@ -129,7 +129,7 @@ void WorkerLegs::Resume(LegKey key) {
 
 void WorkerLegs::Taken(LegKey key) {
   const auto found = legs_.find(key);
-  BATON_CHECK(found != legs_.end()) << "leg " << key << " spoke after its end";
+  BATON_CHECK(found != legs_.end()) << "leg " << key << " sent an event after its end";
   State& state = found->second;
   if (state.paused && !state.cancelled) {
     state.read_due = true;

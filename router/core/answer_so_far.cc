@@ -78,9 +78,9 @@ absl::Status AnswerSoFar::CheckEnd(const AnswerEnd& said, TokenId last, size_t t
   if (said.reason == implied.reason && said.stop_token == implied.stop_token) {
     return absl::OkStatus();
   }
-  return absl::DataLossError(absl::StrCat("it says ", Describe(said), " after ", tokens, " of ",
-                                          max_tokens, " tokens, the last of which is ", last,
-                                          "; that makes ", Describe(implied)));
+  return absl::DataLossError(absl::StrCat(
+      "the worker ended the answer with ", Describe(said), " after ", tokens, " of ", max_tokens,
+      " tokens, the last of which is ", last, "; expected ", Describe(implied)));
 }
 
 void AnswerSoFar::Close() {

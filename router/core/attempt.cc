@@ -192,8 +192,8 @@ Attempt::End Attempt::OnPromptTokens(Leg& leg, v1::PromptTokens tokens) {
                       token.token_id() == prompt[position] && token.has_logprob() == (position > 0);
     if (!fits) {
       return Lied(leg, "the logprob of token ", token.token_id(), " at position ", token.position(),
-                  " of the prompt is none that was asked for; ", position, " of ", prompt.size(),
-                  " had come");
+                  " of the prompt was not expected; ", position, " of ", prompt.size(),
+                  " had arrived");
     }
     ++scored_;
     if (position < request_.prompt_scored) continue;
@@ -213,8 +213,8 @@ Attempt::End Attempt::OnPromptTokens(Leg& leg, v1::PromptTokens tokens) {
 Attempt::End Attempt::CheckScored(Leg& leg) {
   if (!request_.awaits_scores()) return nullptr;
   return Lied(leg, "the ", leg.prefill ? "prefill" : "decode",
-              " worker sent the first token after the logprobs of ", request_.prompt_scored, " of ",
-              request_.checked.prompt.size(), " prompt tokens");
+              " worker sent the first token after the logprobs of only ", request_.prompt_scored,
+              " of ", request_.checked.prompt.size(), " prompt tokens");
 }
 
 Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
@@ -302,7 +302,7 @@ Attempt::End Attempt::OnFinished(v1::DecodeFinished finished) {
   if (finished.has_stop_token_id()) end.stop_token = finished.stop_token_id();
   const std::vector<TokenId>& tokens = request_.answer.tokens();
   if (tokens.size() <= base_ || end.reason == v1::FINISH_REASON_UNSPECIFIED) {
-    return Lied(*decode_leg_, "the decode worker ended an answer without a token or reason");
+    return Lied(*decode_leg_, "the decode worker ended the answer without a token or a reason");
   }
   if (absl::Status status = request_.answer.CheckEnd(end, tokens.back(), tokens.size(),
                                                      request_.checked.sampling.max_tokens);
@@ -317,12 +317,14 @@ Attempt::End Attempt::OnFinished(v1::DecodeFinished finished) {
 // this happens at most once each time its length doubles.
 Attempt::End Attempt::OnOutgrown() {
   if (request_.answer.tokens().size() <= base_) {
-    return Lied(*decode_leg_, "the decode worker outgrew its KV without a token");
+    return Lied(
+        *decode_leg_,
+        "the decode worker reported the end of its rotary table without having sent a token");
   }
   const size_t tokens = request_.checked.prompt.size() + request_.answer.tokens().size();
-  return EndsWith(AttemptEnd::Kind::kOutgrown,
-                  absl::FailedPreconditionError(
-                      absl::StrCat("KV of ", tokens, " tokens was to be computed anew")));
+  return EndsWith(AttemptEnd::Kind::kOutgrown, absl::FailedPreconditionError(absl::StrCat(
+                                                   "the rotary table ends at ", tokens,
+                                                   " tokens; the KV has to be computed again")));
 }
 
 Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
@@ -343,27 +345,28 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
     case AnswerSoFar::Took::kDiverged:
       ++counters.diverged;
       ++counters.data_loss;
-      return EndsWith(
-          AttemptEnd::Kind::kFailed,
-          absl::DataLossError(absl::StrCat(
-              "position ", position, " was shown with token ",
-              answer.tokens()[position - request_.checked.prompt.size()],
-              " and came again with token ", id, " (prefill ", request_.summary.prefill_address,
-              ", decode ", request_.summary.decode_address, ")")));
+      return EndsWith(AttemptEnd::Kind::kFailed,
+                      absl::DataLossError(
+                          absl::StrCat("position ", position, " has token ",
+                                       answer.tokens()[position - request_.checked.prompt.size()],
+                                       ", and a worker sent token ", id, " for it (prefill ",
+                                       request_.summary.prefill_address, ", decode ",
+                                       request_.summary.decode_address, ")")));
     case AnswerSoFar::Took::kPastEnd:
-      why = absl::StrCat("the answer was complete with ", answer.tokens().size(), " tokens");
+      why =
+          absl::StrCat("the answer was already complete with ", answer.tokens().size(), " tokens");
       break;
     case AnswerSoFar::Took::kTooEarly:
-      why = absl::StrCat("it ends the answer, whose min_tokens is ",
+      why = absl::StrCat("it would end the answer before min_tokens, ",
                          request_.checked.sampling.min_tokens);
       break;
     case AnswerSoFar::Took::kInvalid:
-      why = absl::StrCat("expected one below ", core_.options.vocab, " at position ",
+      why = absl::StrCat("expected a token id below ", core_.options.vocab, " and position ",
                          answer.next_position());
       break;
   }
-  absl::Status status = absl::DataLossError(absl::StrCat("token ", id, " at position ", position,
-                                                         " is none that can stand there; ", why));
+  absl::Status status = absl::DataLossError(
+      absl::StrCat("token ", id, " at position ", position, " is not possible: ", why));
   if (leg == nullptr) return Broken(std::move(status));
   return LegFailed(*leg, std::move(status), false);
 }
@@ -376,8 +379,9 @@ Attempt::End Attempt::LegFailed(Leg& leg, absl::Status status, bool ended) {
   if (leg.prefill && handed_over_) return nullptr;
   if (status.ok()) {
     if (leg.prefill && decode_leg_ != nullptr && !request_.awaits_scores()) return nullptr;
-    status = absl::UnavailableError(leg.prefill ? "the stream ended before the hand-over"
-                                                : "the stream ended before the answer did");
+    status = absl::UnavailableError(
+        leg.prefill ? "the worker ended its stream before the hand-over"
+                    : "the worker ended its stream before the answer was complete");
   }
   const RequestSummary& summary = request_.summary;
   status = WithContext(status, leg.prefill ? absl::StrCat("prefill on ", summary.prefill_address)

@@ -135,7 +135,7 @@ TEST_F(RouterCoreTest, StoppingEndsEverything) {
   const RequestKey r = h.Arrive(Prompt(5), 6);
   h.Ticket(h.PrefillLeg());
   h.Tell(StopAll{});
-  ExpectFailed(r, Code::kUnavailable, "going away");
+  ExpectFailed(r, Code::kUnavailable, "shutting down");
   EXPECT_TRUE(AtRest());
 }
 

@@ -382,9 +382,10 @@ TEST_F(RouterCoreTest, WhatDoesNotServeSaysWhy) {
   EXPECT_EQ(h.serving.why, "no decode worker is attached");
   EXPECT_EQ(h.serving.prefill_workers, 0u) << "alone it is of no use";
   h.d1 = h.Attach(v1::WORKER_ROLE_DECODE, "d:1", 2);
-  EXPECT_THAT(h.serving.why,
-              StartsWith("prefill worker p:1 and decode worker d:1 fit, and the decode worker is "
-                         "proving its KV link to the other; if that takes longer"));
+  EXPECT_THAT(
+      h.serving.why,
+      StartsWith("prefill worker p:1 and decode worker d:1 fit, and the decode worker is still "
+                 "proving its KV link to the prefill worker; if that takes longer"));
   EXPECT_EQ(h.serving.decode_workers, 0u);
   h.loads.at(h.d1).add_links()->set_epoch(1);
   h.Report(h.d1);
@@ -481,7 +482,7 @@ TEST_F(RouterCoreTest, HoweverAWaitForAPairEndsTheReasonIsInTheStatus) {
   ExpectFailed(late, Code::kDeadlineExceeded, "with 0 tokens generated; no worker is attached");
   const RequestKey stopped = h.Arrive(Prompt(5), 6);
   h.Tell(StopAll{});
-  ExpectFailed(stopped, Code::kUnavailable, "the router is going away; no worker is attached");
+  ExpectFailed(stopped, Code::kUnavailable, "the router is shutting down; no worker is attached");
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ const Worker* Membership::Attach(const WorkerAttached& event, std::vector<Worker
   for (const AttachKey attach : closed) {
     core_->actions.push_back(CloseAttach{
         attach,
-        absl::AbortedError(absl::StrCat("a newer stream attached ", (*worker)->name.address))});
+        absl::AbortedError(absl::StrCat("worker ", (*worker)->name.address, " attached again"))});
   }
   if (!replaced->empty()) forget_at_ = core_->now;
   if (const std::string why = workers_.WithoutPartner(**worker); !why.empty()) {
@@ -184,7 +184,8 @@ std::string Membership::Missing(const Need& need, bool pair, bool begun) const {
     break;
   }
   if (const auto& leader = served_.leader()) {
-    absl::StrAppend(&why, "; identity ", leader->ToString(), " will be served once it has led for ",
+    absl::StrAppend(&why, "; identity ", leader->ToString(),
+                    " will be served once it has had the most usable workers for ",
                     absl::FormatDuration(core_->options.identity_lead));
   }
   return why;

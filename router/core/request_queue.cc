@@ -162,7 +162,7 @@ absl::Status RequestQueue::Size(Request& request) const {
   if (sampling.min_tokens > sampling.max_tokens) {
     return absl::InvalidArgumentError(absl::StrCat("min_tokens is ", sampling.min_tokens,
                                                    "; the context leaves ", sampling.max_tokens,
-                                                   " for the answer"));
+                                                   " tokens for the answer"));
   }
   request.sized = true;
   return absl::OkStatus();

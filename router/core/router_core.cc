@@ -118,7 +118,7 @@ void RouterCore::Impl::Handle(CoreEvent event, absl::Time now) {
                  },
                  [&](ClientGone& e) {
                    for (Request* request : clients.RequestsOf(e.request)) {
-                     Fail(*request, WhyGone(*request, "the client is gone", core.now));
+                     Fail(*request, WhyGone(*request, "the client disconnected", core.now));
                    }
                    clients.Remove(e.request);
                  },
@@ -163,7 +163,7 @@ void RouterCore::Impl::Handle(CoreEvent event, absl::Time now) {
                  [&](StopAll&) {
                    membership.Drain();
                    for (auto& [key, request] : clients.all()) {
-                     std::string message = "the router is going away";
+                     std::string message = "the router is shutting down";
                      if (!request.attempt && request.queue.no_workers_since) {
                        absl::StrAppend(&message, "; ", membership.MissingFor(request));
                      }
@@ -211,12 +211,12 @@ void RouterCore::Impl::Admit(Request& request) {
   }
   if (refusal.ok() && static_cast<int>(queue.fresh()) + answers > core.options.max_queued) {
     ++core.counters.shed;
-    refusal = absl::ResourceExhaustedError(absl::StrCat(
-        "the queue of ", core.options.max_queued, " requests ",
-        answers == 1
-            ? std::string("is full")
-            : absl::StrCat("holds ", queue.fresh(), " and this one wants ", answers, " answers"),
-        "; ", clients.size() - queue.fresh() - 1, " more are running"));
+    refusal = absl::ResourceExhaustedError(
+        absl::StrCat("the queue of ", core.options.max_queued, " requests ",
+                     answers == 1 ? std::string("is full")
+                                  : absl::StrCat("holds ", queue.fresh(),
+                                                 " and this request wants ", answers, " answers"),
+                     "; ", clients.size() - queue.fresh() - 1, " more are running"));
   }
   if (!refusal.ok()) {
     Fail(request, std::move(refusal));
@@ -239,7 +239,7 @@ void RouterCore::Impl::AttachWorker(const WorkerAttached& event) {
     if (leg == nullptr || leg->request == nullptr) continue;
     FailLeg(*leg,
             absl::UnavailableError(absl::StrCat("worker ", worker->name.address,
-                                                " was started anew: its earlier process is gone")),
+                                                " has restarted: its earlier process has ended")),
             false);
   }
 }
@@ -318,9 +318,9 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
     ++core.counters.migrations;
     const int migrations = ++request.summary.migrations, max = core.options.max_migrations;
     if (migrations > max) {
-      return Fail(request, absl::UnavailableError(absl::StrCat(
-                               "gave up after ", max,
-                               " tries elsewhere; the last one: ", end.status.message())));
+      return Fail(request,
+                  absl::UnavailableError(absl::StrCat(
+                      "gave up after ", max, " retries; the last error: ", end.status.message())));
     }
     Log(Severity::kInfo, "back_to_prefill",
         {{kRequestId, request.checked.request_id},
@@ -357,7 +357,7 @@ void RouterCore::Impl::Fail(Request& request, absl::Status status) {
 void RouterCore::Impl::FailOthers() {
   for (const auto& [client, code] : clients.TakeFailed()) {
     for (Request* request : clients.RequestsOf(client)) {
-      Fail(*request, absl::Status(code, "another answer to the same client failed"));
+      Fail(*request, absl::Status(code, "another answer to the same request failed"));
     }
   }
 }
@@ -391,14 +391,14 @@ void RouterCore::Impl::CheckTimers(Request& request) {
     std::string message = absl::StrCat(membership.MissingFor(request), "; waited ",
                                        absl::FormatDuration(core.now - *entry.no_workers_since));
     if (!request.last_failure.ok()) {
-      absl::StrAppend(&message, "; before that: ", request.last_failure.message());
+      absl::StrAppend(&message, "; the last error: ", request.last_failure.message());
     }
     Fail(request, absl::UnavailableError(message));
   } else if (entry.refused_since && core.now >= *entry.refused_since + options.room_wait) {
     Fail(request, absl::ResourceExhaustedError(
                       absl::StrCat("every worker for its prompt was full for ",
                                    absl::FormatDuration(core.now - *entry.refused_since),
-                                   "; the last one said: ", request.last_failure.message())));
+                                   "; the last error: ", request.last_failure.message())));
   } else if (entry.not_before <= core.now) {
     entry.not_before = absl::InfinitePast();
     queue.LookAgain();

@@ -106,7 +106,7 @@ TEST_F(SeveralAnswersTest, TheQueueHasRoomForAllOrForNone) {
   const RequestKey two = small.Arrive(Several(2));
   EXPECT_EQ(small.clients.at(two).status->code(), Code::kResourceExhausted);
   EXPECT_THAT(std::string(small.clients.at(two).status->message()),
-              HasSubstr("queue of 4 requests holds 3 and this one wants 2 answers"));
+              HasSubstr("queue of 4 requests holds 3 and this request wants 2 answers"));
   EXPECT_EQ(small.clients.at(two).accepted, 0);
   EXPECT_EQ(small.core.queued(), 3u);
   const RequestKey one = small.Arrive(Several(1));

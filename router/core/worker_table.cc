@@ -14,9 +14,9 @@ namespace {
 
 absl::Status CheckRegistration(const v1::Registration& r, const std::string& model_name) {
   if (r.protocol_version() != static_cast<uint32_t>(kProtocolVersion)) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", r.address(), " speaks protocol ",
-                                                      r.protocol_version(), ", this router ",
-                                                      kProtocolVersion));
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", r.address(), " speaks protocol ", r.protocol_version(),
+                     ", this router ", kProtocolVersion, ": give both the same version of Baton"));
   }
   if (r.role() != v1::WORKER_ROLE_PREFILL && r.role() != v1::WORKER_ROLE_DECODE) {
     return absl::FailedPreconditionError(
@@ -29,11 +29,12 @@ absl::Status CheckRegistration(const v1::Registration& r, const std::string& mod
         "': give all the same --model-name, "
         "or model folders of the same name"));
   }
-  if (r.epoch() == 0) return absl::InvalidArgumentError("registration without an epoch");
+  if (r.epoch() == 0) return absl::InvalidArgumentError("the worker registered without an epoch");
   if (r.block_tokens() == 0 || r.total_blocks() == 0 || r.context_tokens() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "registration of ", r.address(), " with block_tokens ", r.block_tokens(), ", total_blocks ",
-        r.total_blocks(), ", context_tokens ", r.context_tokens(), "; none may be 0"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", r.address(), " registered with block_tokens ", r.block_tokens(),
+                     ", total_blocks ", r.total_blocks(), ", context_tokens ", r.context_tokens(),
+                     "; none may be 0"));
   }
   return absl::OkStatus();
 }

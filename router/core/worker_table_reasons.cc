@@ -111,10 +111,11 @@ std::string WorkerTable::Missing(const Need& need, bool pair, bool begun, absl::
         if (!Ready(decode, now) || !Compatible(prefill, decode)) continue;
         // Two workers that fit but have no link explain more than two that do not fit. It takes a
         // moment to prove a link, so most often nothing is wrong.
-        return absl::StrCat(
-            "prefill worker ", prefill.name.address, " and decode worker ", decode.name.address,
-            " fit, and the decode worker is proving its KV link to the other; if that takes longer "
-            "than some seconds, its log says why (kv_link_down, kv_peer_cannot_be_connected)");
+        return absl::StrCat("prefill worker ", prefill.name.address, " and decode worker ",
+                            decode.name.address,
+                            " fit, and the decode worker is still proving its KV link to the "
+                            "prefill worker; if that takes longer than a few seconds, the decode "
+                            "worker's log says why (kv_link_down, kv_peer_cannot_be_connected)");
       }
     }
     return absl::StrCat("of ", ready.ToString(),

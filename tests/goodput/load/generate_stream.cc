@@ -171,7 +171,7 @@ void GenerateStream::OnDone(const grpc::Status& status) {
     record_.message = contradiction_;
   } else if (status.ok() && !finished_) {
     record_.status = StatusName(grpc::StatusCode::DATA_LOSS);
-    record_.message = "the stream ended before the answer did";
+    record_.message = "the router ended its stream before the answer was complete";
   } else if (record_.outcome == Outcome::kWrongLength) {
     record_.message = absl::StrCat(record_.token_s.size(), " tokens came of ",
                                    record_.wanted_tokens, " asked for");

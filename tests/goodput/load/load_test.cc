@@ -170,7 +170,7 @@ TEST(LoadTest, WhateverBecomesOfRequestsIsCounted) {
         EXPECT_THAT(record.message, StartsWith("a token came with position "));
         break;
       case 5:
-        EXPECT_EQ(record.message, "the stream ended before the answer did");
+        EXPECT_EQ(record.message, "the router ended its stream before the answer was complete");
         break;
       case 6:
         EXPECT_EQ(record.status, "UNAVAILABLE");
