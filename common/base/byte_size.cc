@@ -32,7 +32,7 @@ uint64_t UnitBytes(absl::string_view unit) {
 absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text) {
   const absl::Status bad = absl::InvalidArgumentError(
       absl::StrCat("'", absl::CHexEscape(text.substr(0, 100)),
-                   "' is no size; it takes bytes, or a number with a unit such as 4Gi or 4GiB "
+                   "' is not a size; it takes bytes, or a number with a unit such as 4Gi or 4GiB "
                    "(4 x 2^30 bytes), 4G or 4GB (4 x 10^9)"));
   const std::string lower = absl::AsciiStrToLower(text);
   size_t at = 0;

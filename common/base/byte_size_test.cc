@@ -54,7 +54,8 @@ TEST(ByteSizeTest, WhatIsNoSizeIsNamedWithTheFormsThereAre) {
                                  "17000000Ti", "1.0000000000000000000000001Gi"}) {
     const absl::Status status = ParseByteSize(text).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("'", text, "' is no size")));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("'", text, "' is not a size")));
     EXPECT_THAT(std::string(status.message()), HasSubstr("4GiB"));
   }
 }

@@ -60,7 +60,7 @@ absl::Status ListenError(const std::string& listen, int error) {
                                           "`ss -ltnp sport = :", port, "` shows; stop it, or take ",
                                           "another port, or 0 for any free one"));
     case EADDRNOTAVAIL:
-      return Refused(listen, absl::StrCat(HostOf(listen), " is no address of this machine; ",
+      return Refused(listen, absl::StrCat(HostOf(listen), " is not an address of this machine; ",
                                           kOneOfThisMachine));
     default:
       return Refused(listen, absl::StrCat(std::strerror(error), "; ", kOneOfThisMachine));
@@ -79,8 +79,8 @@ absl::Status CheckListen(const std::string& listen) {
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
     return Refused(listen,
-                   absl::StrCat("the name ", host, " is not known here (", gai_strerror(error),
-                                "); mend it, or take an address: ", kOneOfThisMachine));
+                   absl::StrCat("the name ", host, " can't be resolved here (", gai_strerror(error),
+                                "); correct it, or give an address: ", kOneOfThisMachine));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
   // gRPC can listen on a name if it can bind one of the name's addresses. So one address that can

@@ -28,7 +28,7 @@ TEST(ListenCheckTest, SaysWhichOfTheReasonsItIsAndWhatToDo) {
   EXPECT_THAT(of(EADDRINUSE), AllOf(HasSubstr("port 80 is taken by another program"),
                                     HasSubstr("stop it, or take another port")));
   EXPECT_THAT(of(EADDRNOTAVAIL),
-              AllOf(HasSubstr("10.0.0.9 is no address of this machine; take one that")));
+              AllOf(HasSubstr("10.0.0.9 is not an address of this machine; take one that")));
   EXPECT_THAT(of(ENETDOWN), HasSubstr("Network is down"));
 }
 
@@ -37,9 +37,9 @@ TEST(ListenCheckTest, TriesTheAddressItself) {
   EXPECT_TRUE(CheckListen("0.0.0.0:0").ok());
   EXPECT_EQ(CheckListen("127.0.0.1").code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(CheckListen("192.0.2.1:0").message()),
-              HasSubstr("192.0.2.1 is no address of this machine"));
+              HasSubstr("192.0.2.1 is not an address of this machine"));
   EXPECT_THAT(std::string(CheckListen("no.such.name.invalid:0").message()),
-              HasSubstr("the name no.such.name.invalid is not known here"));
+              HasSubstr("the name no.such.name.invalid can't be resolved here"));
 }
 
 TEST(ListenCheckTest, FindsATakenPort) {

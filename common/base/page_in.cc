@@ -63,7 +63,7 @@ absl::Status PageInForWriting(std::byte* data, size_t bytes, const PageInStep& s
     } else if (error != 0) {
       return absl::ResourceExhaustedError(
           absl::StrCat("there is no memory for byte ", at - pages.begin, " of ", bytes, ": ",
-                       error == EFAULT ? "the file system that it lies in is full (/dev/shm?)"
+                       error == EFAULT ? "the file system that holds it is full (/dev/shm?)"
                                        : std::strerror(error)));
     }
   }
@@ -92,8 +92,8 @@ absl::Status PageInForReading(const std::byte* data, size_t bytes, const PageInS
       }
     } else if (error != 0) {
       return absl::DataLossError(absl::StrCat(
-          "could not be read from byte ", at - pages.begin, " of ", bytes, " on: ",
-          error == EFAULT ? "it has become shorter, or its disk fails" : std::strerror(error)));
+          "could not be read from byte ", at - pages.begin, " of ", bytes, " onwards: ",
+          error == EFAULT ? "the file became shorter, or its disk fails" : std::strerror(error)));
     }
   }
   return step ? step(bytes) : absl::OkStatus();

@@ -249,7 +249,7 @@ std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& 
       }
       if (flag == nullptr || !flag->IsOfType<bool>() || equals != text.npos) {
         RefuseToStart(absl::StrCat("unknown flag ", argument.substr(0, argument.find('=')),
-                                   DidYouMean(name), "; --help lists those there are"));
+                                   DidYouMean(name), "; --help lists all flags"));
       }
       value = "false";
     } else if (equals != text.npos) {
@@ -265,8 +265,8 @@ std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& 
     if (!flag->ParseFrom(value, &why)) {
       const absl::string_view typed = argument.substr(0, argument.find('='));
       const std::string hint = ValueHint(*flag, typed, value, why);
-      RefuseToStart(absl::StrCat("'", value, "' is no value of ", typed, ": ", flag->Help(),
-                                 hint.empty() ? "" : "; ", hint));
+      RefuseToStart(absl::StrCat("'", value, "' is not a valid value of ", typed, ": ",
+                                 flag->Help(), hint.empty() ? "" : "; ", hint));
     }
     Given().emplace_back(flag->Name());
   }

@@ -75,26 +75,27 @@ TEST(ProgramTest, UnderscoresAndPlainNoAreUnderstoodToo) {
 TEST(ProgramTest, WhatCannotBeUsedIsNamedAndExits2) {
   EXPECT_EXIT(
       Start({"--sheet-count=1"}), ExitedWithCode(2),
-      "^baton-thing: unknown flag --sheet-count; did you mean --seat-count\\?; --help lists those "
-      "there are\n$");
+      "^baton-thing: unknown flag --sheet-count; did you mean --seat-count\\?; --help lists all "
+      "flags\n$");
   EXPECT_EXIT(Start({"--colour"}), ExitedWithCode(2),
-              "^baton-thing: unknown flag --colour; --help lists those there are\n$");
+              "^baton-thing: unknown flag --colour; --help lists all flags\n$");
   EXPECT_EXIT(Start({"--count=1"}), ExitedWithCode(2), "did you mean --seat-count");
   EXPECT_EXIT(Start({"--no-name"}), ExitedWithCode(2), "unknown flag --no-name");
   EXPECT_EXIT(Start({"--no-lights=true"}), ExitedWithCode(2), "unknown flag --no-lights");
   EXPECT_EXIT(Start({"--flagfile=/dev/null"}), ExitedWithCode(2), "unknown flag --flagfile");
   EXPECT_EXIT(Start({"--seat-count"}), ExitedWithCode(2), "flag --seat-count needs a value");
   EXPECT_EXIT(Start({"--seat-count=many"}), ExitedWithCode(2),
-              "'many' is no value of --seat-count: seats");
-  EXPECT_EXIT(Start({"--seat-count=99999999999"}), ExitedWithCode(2),
-              "'99999999999' is no value of --seat-count: .*a whole number from -2147483648 to "
-              "2147483647");
+              "'many' is not a valid value of --seat-count: seats");
+  EXPECT_EXIT(
+      Start({"--seat-count=99999999999"}), ExitedWithCode(2),
+      "'99999999999' is not a valid value of --seat-count: .*a whole number from -2147483648 to "
+      "2147483647");
   EXPECT_EXIT(Start({"--log-level=loud"}), ExitedWithCode(2),
-              "'loud' is no value of --log-level: .*debug, info, warn or error");
+              "'loud' is not a valid value of --log-level: .*debug, info, warn or error");
   EXPECT_EXIT(Start({"--log-format", "xml"}), ExitedWithCode(2),
-              "'xml' is no value of --log-format: .*text, or json");
+              "'xml' is not a valid value of --log-format: .*text, or json");
   EXPECT_EXIT(Start({"--lights=perhaps"}), ExitedWithCode(2),
-              "'perhaps' is no value of --lights: .*true or false");
+              "'perhaps' is not a valid value of --lights: .*true or false");
 }
 
 TEST(ProgramTest, HelpListsEveryFlagOfOursAndNoOther) {

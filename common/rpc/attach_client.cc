@@ -56,7 +56,7 @@ Resolved Resolve(const std::string& host_port) {
                                                               : absl::StrCat(text, ":", port));
   }
   freeaddrinfo(found);
-  if (resolved.addresses.empty()) resolved.error = "it has no address";
+  if (resolved.addresses.empty()) resolved.error = "no address was found";
   return resolved;
 }
 
@@ -65,15 +65,15 @@ Resolved Resolve(const std::string& host_port) {
 absl::string_view HintFor(const grpc::Status& status) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
-      return "check --routers, that the router runs, that its --listen is an address which this "
-             "machine reaches (the default, 127.0.0.1, is not from another machine), and that no "
-             "firewall is between";
+      return "check --routers, that the router runs, that this machine can reach the address of "
+             "its --listen (the default, 127.0.0.1, can't be reached from another machine), and "
+             "that no firewall blocks it";
     case grpc::StatusCode::UNAUTHENTICATED:
       return "the router and this worker need the same --attach-token (or $BATON_ATTACH_TOKEN)";
     case grpc::StatusCode::FAILED_PRECONDITION:
       return "the message says what to change; the router's log has it too";
     case grpc::StatusCode::UNIMPLEMENTED:
-      return "check --routers: another kind of server answers there";
+      return "check --routers: the program at this address is not a Baton router";
     default:
       return "";
   }

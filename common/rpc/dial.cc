@@ -38,7 +38,7 @@ absl::StatusOr<std::string> AttachToken(const std::string& flag) {
   const std::string token = variable == nullptr ? flag : variable;
   if (variable != nullptr && token.empty()) {
     return absl::InvalidArgumentError(
-        "BATON_ATTACH_TOKEN is set but empty; unset it where no token is wanted");
+        "BATON_ATTACH_TOKEN is set but empty; unset it if no token is wanted");
   }
   const auto bad =
       std::find_if(token.begin(), token.end(), [](char c) { return c <= ' ' || c > '~'; });
@@ -63,17 +63,18 @@ absl::Status CheckToken(const grpc::ServerContextBase& context, const std::strin
   const auto found = context.client_metadata().find(kAuthorization);
   if (found == context.client_metadata().end()) {
     return absl::UnauthenticatedError(
-        "no attach token was sent, and this program has one: give all the same");
+        "no attach token was sent, and this program has one: give all routers and workers the same "
+        "--attach-token");
   }
   const grpc::string_ref sent = found->second;
   unsigned char difference = sent.size() != wanted.size();
   for (size_t i = 0; i < wanted.size(); ++i) {
     difference |= static_cast<unsigned char>(wanted[i] ^ (i < sent.size() ? sent.data()[i] : 0));
   }
-  return difference == 0
-             ? absl::OkStatus()
-             : absl::UnauthenticatedError(
-                   "the attach token is another one than this program's: give all the same");
+  return difference == 0 ? absl::OkStatus()
+                         : absl::UnauthenticatedError(
+                               "the attach token differs from this program's: give all routers and "
+                               "workers the same --attach-token");
 }
 
 }  // namespace baton

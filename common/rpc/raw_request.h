@@ -16,9 +16,9 @@ inline absl::Status ParseRequest(const grpc::ByteBuffer& bytes,
   grpc::ByteBuffer copy = bytes;  // the copy shares the slices of `bytes`
   grpc::ProtoBufferReader reader(&copy);
   if (reader.status().ok() && request->ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the request of ", bytes.Length(),
-                                                 " bytes is no valid ", request->GetTypeName(),
-                                                 ": cut short, or text that is not UTF-8"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the request of ", bytes.Length(), " bytes is not a valid ",
+                   request->GetTypeName(), ": it was cut short, or has text that is not UTF-8"));
 }
 
 }  // namespace baton

@@ -90,7 +90,8 @@ TEST(GenerateRequestTest, WhatCannotBeSentIsNamed) {
   };
   EXPECT_THAT(why({}), HasSubstr("a prompt is needed"));
   EXPECT_THAT(why({.text = "a", .token_ids = "1"}), HasSubstr("both"));
-  EXPECT_THAT(why({.token_ids = "1,x,3"}), HasSubstr("--token-ids: 'x' in '1,x,3' is no token id"));
+  EXPECT_THAT(why({.token_ids = "1,x,3"}),
+              HasSubstr("--token-ids: 'x' in '1,x,3' is not a token id"));
   EXPECT_THAT(why({.token_ids = "1,,3"}), HasSubstr("'' in '1,,3'"));
   EXPECT_THAT(why({.token_ids = "99999999999"}), HasSubstr("'99999999999'"));
   EXPECT_THAT(why({.text = "a", .stop_token_ids = "1.5"}), HasSubstr("--stop-token-ids: '1.5'"));
@@ -100,10 +101,10 @@ TEST(GenerateRequestTest, WhatCannotBeSentIsNamed) {
   EXPECT_THAT(why({.text = "a", .mode = "split"}),
               HasSubstr("--mode is 'split'; it takes disaggregated, colocated or auto"));
   EXPECT_THAT(why({.text = "a", .bad_words = {"\xc3"}}), HasSubstr("--bad-word"));
-  EXPECT_THAT(why({.text = "a", .logit_bias = "7"}), HasSubstr("'7' in '7' is no TOKEN=BIAS"));
+  EXPECT_THAT(why({.text = "a", .logit_bias = "7"}), HasSubstr("'7' in '7' is not TOKEN=BIAS"));
   EXPECT_THAT(why({.text = "a", .logit_bias = "1=2,x=3"}), HasSubstr("'x=3' in '1=2,x=3'"));
   EXPECT_THAT(why({.text = "a", .logit_bias = "1=2=3"}), HasSubstr("-100 to 100"));
-  EXPECT_THAT(why({.text = "a", .logit_bias = "1=2,1=3"}), HasSubstr("token 1 is there twice"));
+  EXPECT_THAT(why({.text = "a", .logit_bias = "1=2,1=3"}), HasSubstr("token 1 occurs twice"));
   EXPECT_THAT(why({.text = "a", .bad_word_ids = "1,x"}), HasSubstr("--bad-word-ids: 'x'"));
   EXPECT_THAT(why({.text = "a", .bad_word_ids = "1;;2"}), HasSubstr("nothing stands between"));
 }
@@ -675,22 +676,23 @@ TEST_F(BinaryTest, ACommandLineThatCannotBeUsedExits2AndNamesIt) {
   expect("generate two words", "'words' is one word too many");
   expect("generate x --token-ids=1", "both");
   expect("generate --token-ids=1,b", "'b' in '1,b'");
-  expect("generate x --max-tokens=-1", "'-1' is no value of --max-tokens: generate: max tokens");
-  expect("generate x --temperature=hot", "'hot' is no value of --temperature");
+  expect("generate x --max-tokens=-1",
+         "'-1' is not a valid value of --max-tokens: generate: max tokens");
+  expect("generate x --temperature=hot", "'hot' is not a valid value of --temperature");
   expect("generate x --temperature=hot", "0 (greedy) to 100");
   expect("generate x --top-k=-1", "1 to 2147483647; 0: among all");
   expect("generate x --n=many", "1 to 64");
   expect("generate x --logprobs=1e9", "0 to 20");
   expect("generate x --presence-penalty=x", "-2 to 2");
   expect("generate x --seed=18446744073709551616", "0 to 18446744073709551615");
-  expect("generate x --logit-bias=5", "'5' in '5' is no TOKEN=BIAS");
-  expect("generate --token-ids=1 --parse-special", "--parse-special is for texts");
-  expect("generate --token-ids=1 --no-add-special", "--add-special is for texts");
-  expect("tokenize x --top-k 5", "--top-k is no flag of tokenize");
+  expect("generate x --logit-bias=5", "'5' in '5' is not TOKEN=BIAS");
+  expect("generate --token-ids=1 --parse-special", "--parse-special works only with a text");
+  expect("generate --token-ids=1 --no-add-special", "--add-special works only with a text");
+  expect("tokenize x --top-k 5", "--top-k is not a flag of tokenize");
   expect("tokenize", "tokenize needs a text");
   expect("detokenize", "detokenize needs ids");
-  expect("detokenize 1,,2", "'' in '1,,2' is no token id");
-  expect("health --timeout=0s", "--timeout=0 leaves no time");
+  expect("detokenize 1,,2", "'' in '1,,2' is not a token id");
+  expect("health --timeout=0s", "--timeout=0 is too short");
   expect("health --router=nowhere", "--router=nowhere is not HOST:PORT");
   expect("health --colour", "unknown flag --colour");
 }

@@ -18,7 +18,7 @@ absl::StatusOr<std::vector<int32_t>> ParseTokenIds(absl::string_view what, absl:
     int32_t id = 0;
     if (!absl::SimpleAtoi(part, &id)) {
       return absl::InvalidArgumentError(
-          absl::StrCat(what, ": '", part, "' in '", list.substr(0, 80), "' is no token id"));
+          absl::StrCat(what, ": '", part, "' in '", list.substr(0, 80), "' is not a token id"));
     }
     ids.push_back(id);
   }
@@ -43,11 +43,11 @@ absl::Status AddLogitBias(absl::string_view list, v1::SamplingParams* sampling) 
     if (!absl::SimpleAtoi(sides.first, &id) || !absl::SimpleAtof(sides.second, &bias)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--logit-bias: '", part, "' in '", list.substr(0, 80),
-                       "' is no TOKEN=BIAS, such as 17=-2.5; a bias takes -100 to 100"));
+                       "' is not TOKEN=BIAS, such as 17=-2.5; a bias takes -100 to 100"));
     }
     if (!sampling->mutable_logit_bias()->insert({id, bias}).second) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--logit-bias: token ", id, " is there twice in '", list.substr(0, 80), "'"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--logit-bias: token ", id, " occurs twice in '", list.substr(0, 80), "'"));
     }
   }
   return absl::OkStatus();
@@ -84,7 +84,7 @@ absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(const GenerateOptions& o
     if (options.parse_special || options.add_special.has_value()) {
       return absl::InvalidArgumentError(
           absl::StrCat(options.parse_special ? "--parse-special" : "--add-special",
-                       " is for texts; --token-ids are taken as they are"));
+                       " works only with a text, not with --token-ids; leave it out"));
     }
     ASSIGN_OR_RETURN(const auto ids, ParseTokenIds("--token-ids", *options.token_ids));
     request.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());

@@ -204,21 +204,22 @@ void CheckCommandLine(const std::vector<std::string>& words) {
   const auto command =
       absl::c_find_if(Commands(), [&](const CommandHelp& one) { return one.name == words[0]; });
   if (command == Commands().end()) {
-    RefuseToStart(absl::StrCat("unknown command '", words[0],
-                               "': it is generate, tokenize, detokenize, models, health or wait"));
+    RefuseToStart(absl::StrCat(
+        "unknown command '", words[0],
+        "': the commands are generate, tokenize, detokenize, models, health and wait"));
   }
   for (const std::string& given : GivenFlags()) {
     const std::string flag = absl::StrReplaceAll(given, {{"_", "-"}});
     if (flag == "router" || flag == "timeout" || absl::StartsWith(flag, "log-")) continue;
     if (Understands(*command, flag)) continue;
-    RefuseToStart(absl::StrCat("--", flag, " is no flag of ", words[0], "; ", words[0],
-                               " --help lists those there are"));
+    RefuseToStart(absl::StrCat("--", flag, " is not a flag of ", words[0], "; ", words[0],
+                               " --help lists its flags"));
   }
   const bool needs_text = words[0] == "tokenize" || words[0] == "detokenize";
   const bool takes_text = needs_text || words[0] == "generate";
   if (words.size() > (takes_text ? 2 : 1)) {
-    RefuseToStart(absl::StrCat("'", words.back(),
-                               "' is one word too many; texts of several words need quotes"));
+    RefuseToStart(absl::StrCat(
+        "'", words.back(), "' is one word too many; put a text of several words between quotes"));
   }
   if (needs_text && words.size() < 2) {
     RefuseToStart(
@@ -226,7 +227,7 @@ void CheckCommandLine(const std::vector<std::string>& words) {
   }
   if (absl::GetFlag(FLAGS_timeout) <= absl::ZeroDuration()) {
     RefuseToStart(absl::StrCat("--timeout=", absl::FormatDuration(absl::GetFlag(FLAGS_timeout)),
-                               " leaves no time; it takes a time above 0, such as --timeout=30s"));
+                               " is too short; it takes a time above 0, such as --timeout=30s"));
   }
 }
 
@@ -354,7 +355,7 @@ absl::Status Health(RouterCalls* calls) {
   if (answer.health != "SERVING") {
     std::string why;
     for (const v1::Model& model : answer.models.models()) why = model.not_serving_because();
-    return absl::UnavailableError(why.empty() ? "it can't serve now" : why);
+    return absl::UnavailableError(why.empty() ? "the router can't serve now" : why);
   }
   for (const v1::Model& model : answer.models.models()) {
     std::fputs(ReasonLines(model, "baton-client: ").c_str(), stderr);
@@ -380,8 +381,7 @@ int Main(int argc, char** argv) {
   CheckCommandLine(words);
   const std::string router = absl::GetFlag(FLAGS_router);
   if (!IsHostPort(router))
-    RefuseToStart(absl::StrCat("--router=", router,
-                               " is not HOST:PORT; it takes one, such as 127.0.0.1:50051"));
+    RefuseToStart(absl::StrCat("--router=", router, " is not HOST:PORT, such as 127.0.0.1:50051"));
   v1::GenerateRequest request;
   if (words[0] == "generate") request = RequestFromFlags(words);
   absl::Duration timeout = absl::GetFlag(FLAGS_timeout);

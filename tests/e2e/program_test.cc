@@ -142,8 +142,9 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "--emulated-device-kernels=1"}, "emulated-device-kernels"});
     cases.push_back({program, {model, "--gpu=1"}, "--gpu=1 with --backend=cpu"});
     cases.push_back({program, {model, "--kv-bytes=some"}, "some"});
-    cases.push_back({program, {model, "--kv-bytes="}, "'' is no value of --kv-bytes"});
-    cases.push_back({program, {model, "--kv-bytes=4Gig"}, "'4Gig' is no value of --kv-bytes"});
+    cases.push_back({program, {model, "--kv-bytes="}, "'' is not a valid value of --kv-bytes"});
+    cases.push_back(
+        {program, {model, "--kv-bytes=4Gig"}, "'4Gig' is not a valid value of --kv-bytes"});
     cases.push_back({program,
                      {model, "--kv-bytes=2MiB", "--context=2048"},
                      "one sequence of --context=2048 tokens needs 128 blocks, 3145728 bytes: "

@@ -81,8 +81,8 @@ const Command& CommandOf(const std::vector<std::string>& words) {
     // Abseil's logging flags belong to every program.
     if (absl::StartsWith(flag, "log_")) continue;
     if (absl::c_linear_search(command->flags, flag)) continue;
-    RefuseToStart(absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}), " is no flag of ",
-                               words[0], "; ", words[0], " --help lists those there are"));
+    RefuseToStart(absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}), " is not a flag of ",
+                               words[0], "; ", words[0], " --help lists its flags"));
   }
   const size_t given = words.size() - 1;
   if (given > command->max_words) {

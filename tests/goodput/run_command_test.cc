@@ -161,11 +161,11 @@ TEST(RunCommandTest, WhatCanNotBeUsedIsNamed) {
   refused("", "a command is needed: run");
   refused("walk", "unknown command 'walk'");
   refused(some + "word", "'word' is one word too many");
-  refused("verdict x --rate=1", "--rate is no flag of verdict");
+  refused("verdict x --rate=1", "--rate is not a flag of verdict");
   refused(some, "--rate is needed");
   for (const char* rate : {"0", "-1", "nan", "inf", "1e6"})
     refused(some + "--rate=" + rate, "requests per second");
-  refused(some + "--rate=fast", "'fast' is no value of --rate");
+  refused(some + "--rate=fast", "'fast' is not a valid value of --rate");
   refused(some + "--rate=9000 --duration=10m", "more than 1000000 requests");
   refused(some + "--rate=1 --prompt-tokens=many", "'many' is no length");
   refused(some + "--rate=1 --arrivals=bursty", "there are poisson, gamma");

@@ -195,7 +195,7 @@ TEST_F(SearchCommandTest, FlagsThatCanNotBeUsedAreNamed) {
                         "than 1000000 requests"));
   EXPECT_THAT(refused("--rate=900 --max-probe=1h"),
               HasSubstr("--rate=900: loads of more than 515.6 requests/s"));
-  EXPECT_THAT(refused("--rate=5 --requests=5"), HasSubstr("--requests is no flag of search"));
+  EXPECT_THAT(refused("--rate=5 --requests=5"), HasSubstr("--requests is not a flag of search"));
   EXPECT_THAT(refused("--rate=5 --time-budget=0s"), HasSubstr("--time-budget is not above 0"));
   EXPECT_THAT(refused("--rate=5 --slo="), HasSubstr("search needs --slo=NAME, such as chat"));
   EXPECT_THAT(refused("--rate=5 --out="), HasSubstr("search needs --out=FILE"));
