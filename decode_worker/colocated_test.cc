@@ -411,7 +411,7 @@ TEST_P(ColocatedTest, APausedPromptIsLeftOutAndInTheEndGivenUp) {
   EXPECT_TRUE(paused.tokens.empty());
   now_ += absl::Seconds(4);
   Settle();
-  EXPECT_THAT(paused.ended->message(), HasSubstr("paused for more than 3s"));
+  EXPECT_THAT(paused.ended->message(), HasSubstr("the sequence was paused for more than 3s"));
   ExpectAllBack();
 }
 
@@ -470,7 +470,7 @@ TEST_P(ColocatedTest, AnAnswerBegunElsewhereGoesOn) {
   EXPECT_EQ(record.finished->reason, FinishReason::kLength);
   again.sampling.max_tokens = 7;
   const auto done = Submit(again, &record);
-  EXPECT_EQ(done.status().message(), "max_tokens is 7 and 7 have been generated");
+  EXPECT_EQ(done.status().message(), "max_tokens is 7 and 7 tokens have been generated already");
 }
 
 TEST_P(ColocatedTest, LogitsThatAreNoNumbersEndThatPromptOnly) {

@@ -21,14 +21,15 @@ constexpr absl::Duration kOwed = absl::Milliseconds(500);
 absl::Status DecodeCore::Check(const DecodeJob& job) const {
   const size_t tokens = job.tokens.size();
   if (tokens == 0 || tokens >= static_cast<size_t>(context_)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a sequence of ", tokens, " tokens; it takes 1 to ", context_ - 1));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the sequence has ", tokens, " tokens; this worker takes 1 to ", context_ - 1));
   }
   RETURN_IF_ERROR(CheckTokens(job.tokens, job.original_prompt_tokens));
   const int generated = static_cast<int>(tokens) - job.original_prompt_tokens;
   if (!job.ticket && job.sampling.max_tokens <= generated) {
     return absl::InvalidArgumentError(absl::StrCat("max_tokens is ", job.sampling.max_tokens,
-                                                   " and ", generated, " have been generated"));
+                                                   " and ", generated,
+                                                   " tokens have been generated already"));
   }
   const size_t blocks = layout_.BlocksFor(static_cast<int>(tokens));
   if (job.ticket &&
@@ -162,9 +163,9 @@ void DecodeCore::HandOut(Sequence* sequence, SampledToken token, absl::Time now)
   sequence->update(std::move(tokens));
   if (!finish && sequence->tokens() > sequence->rope_reach) {
     sequence->update(DecodeOutgrown{});
-    End(sequence, absl::FailedPreconditionError(absl::StrCat(
-                      sequence->job.request_id, " has ", sequence->tokens(),
-                      " tokens; the rotary table of its KV reaches ", sequence->rope_reach)));
+    End(sequence, absl::FailedPreconditionError(
+                      absl::StrCat(sequence->job.request_id, " has ", sequence->tokens(),
+                                   " tokens; its rotary table ends at ", sequence->rope_reach)));
     return;
   }
   if (!finish) return;
@@ -194,9 +195,9 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
     of_its_kind += (other.state == State::kQueued) == queued;
   }
   if (of_its_kind > options_.max_sequences) {
-    End(sequence, absl::ResourceExhaustedError(
-                      absl::StrCat("decode worker has ", options_.max_sequences,
-                                   queued ? " prompts in its queue" : " sequences", ", its most")));
+    End(sequence, absl::ResourceExhaustedError(absl::StrCat(
+                      "decode worker has ", options_.max_sequences,
+                      queued ? " prompts in its queue" : " sequences", ", which is its max")));
     return;
   }
   if (queued) {
@@ -211,7 +212,8 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
   const int wanted = FirstBlocks(*sequence);
   const bool overtakes = PromptWaitsFor(wanted);
   auto blocks = overtakes && wanted > OwedBlocks(now)
-                    ? absl::ResourceExhaustedError("prompts wait for KV blocks here")
+                    ? absl::ResourceExhaustedError(
+                          "decode worker is full: other prompts wait for its KV blocks")
                     : pool_.Take(wanted);
   if (!blocks.ok()) {
     if (!prompts_next_) {
@@ -285,9 +287,10 @@ bool DecodeCore::EndPaused(absl::Time now) {
     Sequence* sequence = &(it++)->second;
     if (!sequence->paused_since || sequence->state == State::kEnding) continue;
     if (now - *sequence->paused_since <= options_.pause_limit) continue;
-    BeginEnding(sequence, absl::ResourceExhaustedError(absl::StrCat(
-                              "paused for more than ", absl::FormatDuration(options_.pause_limit),
-                              ": tokens are read too slowly")));
+    BeginEnding(sequence, absl::ResourceExhaustedError(
+                              absl::StrCat("the sequence was paused for more than ",
+                                           absl::FormatDuration(options_.pause_limit),
+                                           ": its tokens are read too slowly")));
     worked = true;
   }
   return worked;

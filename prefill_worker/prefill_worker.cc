@@ -121,17 +121,18 @@ class PrefillCore final : public PrefillWorker {
 };
 
 absl::Status PrefillCore::Check(const PrefillJob& job) const {
-  if (job.tokens.empty()) return absl::InvalidArgumentError("a prompt of 0 tokens");
+  if (job.tokens.empty()) return absl::InvalidArgumentError("the prompt has 0 tokens");
   if (job.tokens.size() >= static_cast<size_t>(context_)) {
-    return absl::InvalidArgumentError(absl::StrCat("a prompt of ", job.tokens.size(),
-                                                   " tokens; prompt and answer together may have ",
-                                                   context_));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the prompt has ", job.tokens.size(),
+                     " tokens; prompt and answer together may have at most ", context_));
   }
   RETURN_IF_ERROR(CheckTokens(job.tokens, job.original_prompt_tokens));
   const int generated = static_cast<int>(job.tokens.size()) - job.original_prompt_tokens;
   if (job.sampling.max_tokens <= generated) {
     return absl::InvalidArgumentError(absl::StrCat("max_tokens is ", job.sampling.max_tokens,
-                                                   " and ", generated, " have been generated"));
+                                                   " and ", generated,
+                                                   " tokens have been generated already"));
   }
   return absl::OkStatus();
 }

@@ -62,10 +62,10 @@ std::vector<DeviceMemoryPlan::Part> PartsOf(const DeviceMemoryPlan::Options& opt
        "attention_bytes"},
       {absl::StrCat("logits of ", limits.logit_rows, " rows"), Sum(device, step.Logits()),
        options.batch_flag, "logits_bytes"},
-      {absl::StrCat("drawing of ", step.sample_rows, " tokens"), Sum(device, step.Samples()),
+      {absl::StrCat("sampling of ", step.sample_rows, " tokens"), Sum(device, step.Samples()),
        options.batch_flag, "draws_bytes"},
       {"uploads of a step", Sum(device, step.Uploads()), "--context", "uploads_bytes"},
-      {"workspace of products", Sum(device, {device.info().workspace_bytes}), "", "products_bytes"},
+      {"workspace of GEMMs", Sum(device, {device.info().workspace_bytes}), "", "products_bytes"},
       {"graphs and kernels", device.info().driver_bytes, "", "driver_bytes"}};
   std::erase_if(parts, [](const DeviceMemoryPlan::Part& part) { return part.bytes == 0; });
   return parts;
@@ -102,7 +102,7 @@ absl::StatusOr<DeviceMemoryPlan> DeviceMemoryPlan::Make(const Options& options,
                                                         DeviceRuntime* device) {
   if (!(options.share > 0 && options.share <= 1)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(kShareFlag, " is ", options.share, "; it takes more than 0, and 1 at most"));
+        absl::StrCat(kShareFlag, " is ", options.share, "; it takes a number above 0, up to 1"));
   }
   const KvLayout& layout = options.layout;
   ASSIGN_OR_RETURN(const auto free, device->FreeBytes());
@@ -151,8 +151,8 @@ absl::StatusOr<DeviceMemoryPlan> DeviceMemoryPlan::Make(const Options& options,
       plan.share, Gib(plan.total_bytes), Gib(plan.free_bytes), together - plan.usable_bytes);
   std::vector<std::string> advice;
   if (fixed > plan.usable_bytes) {
-    advice.push_back(absl::StrCat("what no flag makes smaller takes ", Gib(fixed),
-                                  ": it wants a larger device"));
+    advice.push_back(absl::StrCat("the part that no flag can reduce takes ", Gib(fixed),
+                                  ": take a larger device"));
   } else {
     advice.push_back(absl::StrCat("lower ", absl::StrJoin(lower, ", ")));
     if (options.kv_bytes && max >= needed) {

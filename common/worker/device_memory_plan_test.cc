@@ -155,8 +155,9 @@ TEST(DeviceMemoryPlanTest, WhatDoesNotFitIsToldWithEveryPart) {
   EXPECT_THAT(std::string(whole.message()), Not(HasSubstr("raise")));
   EXPECT_THAT(std::string(whole.message()), Not(HasSubstr("--max-batch")));
   options.backend = EmulatedBackendFactory(64 << 10);
-  EXPECT_THAT(std::string(ModelHost::Open(options).status().message()),
-              AllOf(HasSubstr("what no flag makes smaller takes 0.00"), Not(HasSubstr("lower"))));
+  EXPECT_THAT(
+      std::string(ModelHost::Open(options).status().message()),
+      AllOf(HasSubstr("the part that no flag can reduce takes 0.00"), Not(HasSubstr("lower"))));
 }
 
 TEST(DeviceMemoryPlanTest, IsToldBeforeAnythingIsLoadedAndOnlyIfItIsOfUse) {

@@ -68,7 +68,7 @@ class Planner {
   absl::StatusOr<HostMemoryPlan> Make() const {
     if (!(options_.share > 0 && options_.share <= 1)) {
       return absl::InvalidArgumentError(absl::StrCat("--memory-share is ", options_.share,
-                                                     "; it takes more than 0, and 1 at most"));
+                                                     "; it takes a number above 0, up to 1"));
     }
     const int64_t blocks = options_.kv_bytes ? Asked() : Automatic();
     if (blocks > kMaxBlocks) {
@@ -183,7 +183,7 @@ class Planner {
     const uint64_t missing = Together(blocks) - options_.usable.bytes;
     const uint64_t needed = options_.usable.limit_bytes + missing;
     advice.push_back(absl::StrCat(
-        "give it a limit of ",
+        "give this process a limit of ",
         ByteSizeText((needed + 1024 * kMib - 1) / (1024 * kMib) * (1024 * kMib)),
         options_.usable.limit == "/proc/meminfo" ? " (a machine with more memory)" : " or more"));
     if (Rest(blocks) > Together(blocks) / 2) {
@@ -224,10 +224,11 @@ class Planner {
       }
       why = absl::StrFormat(
           "the KV pool would hold %d tokens: %s, and %s; with --kv-bytes=auto this worker takes at "
-          "most %g (--memory-share) of what %s, %d bytes, for pool and rest, and %s for the pool",
+          "most %g (--memory-share) of %s, which is %d bytes, for the pool and the rest, and at "
+          "most %s for the pool",
           Tokens(blocks), Sum(Min()), Limit(), options_.share,
-          options_.weights_shared ? "weights leave" : "there is, weights included", Budget(),
-          ByteSizeText(HostMemoryPlan::kMaxAutoBytes));
+          options_.weights_shared ? "what the weights leave" : "this memory, for the weights too",
+          Budget(), ByteSizeText(HostMemoryPlan::kMaxAutoBytes));
     }
     absl::StrAppend(&why, "; ");
     if (options_.context > 0) {

@@ -175,13 +175,13 @@ TEST(HostMemoryPlanTest, WhatNeverFitsNamesEveryPartAndWhatIsMissing) {
   options.usable = {
       .bytes = 12 * kGib, .limit_bytes = 12 * kGib, .limit = "/sys/fs/cgroup/memory.max"};
   const std::string why = Refusal(options);
-  EXPECT_THAT(why,
-              AllOf(HasSubstr("weights 16.1 GB (16060522496 bytes) + KV pool of 2048 tokens "
-                              "270 MB ("),
-                    HasSubstr("the rest (activations, logits, gRPC, UCX) "),
-                    HasSubstr("may still use 12884901888 bytes (/sys/fs/cgroup/memory.max has "
-                              "12884901888, of which 0 are in use)"),
-                    HasSubstr("bytes are missing; give it a limit of "), Not(HasSubstr("--"))));
+  EXPECT_THAT(why, AllOf(HasSubstr("weights 16.1 GB (16060522496 bytes) + KV pool of 2048 tokens "
+                                   "270 MB ("),
+                         HasSubstr("the rest (activations, logits, gRPC, UCX) "),
+                         HasSubstr("may still use 12884901888 bytes (/sys/fs/cgroup/memory.max has "
+                                   "12884901888, of which 0 are in use)"),
+                         HasSubstr("bytes are missing; give this process a limit of "),
+                         Not(HasSubstr("--"))));
   options.usable.bytes = options.usable.limit_bytes = *ParseByteSize(ValueOf(why, "a limit of "));
   options.kv_bytes = 256 * kMib;
   EXPECT_TRUE(HostMemoryPlan::Make(options).ok());
@@ -191,8 +191,8 @@ TEST(HostMemoryPlanTest, APoolThatIsTooLargeNamesOneThatFits) {
   HostMemoryPlan::Options options = OptionsOf(8 * kGib);
   options.kv_bytes = 8 * kGib;
   std::string why = Refusal(options);
-  EXPECT_THAT(why,
-              AllOf(HasSubstr("bytes are missing"), HasSubstr(" fits, or give it a limit of ")));
+  EXPECT_THAT(why, AllOf(HasSubstr("bytes are missing"),
+                         HasSubstr(" fits, or give this process a limit of ")));
   options.kv_bytes = *ParseByteSize(ValueOf(why, "--kv-bytes="));
   EXPECT_TRUE(HostMemoryPlan::Make(options).ok());
   options.kv_bytes.reset();

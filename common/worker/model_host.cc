@@ -39,14 +39,15 @@ absl::Status RefuseNumerics(const ModelHost::Options& options) {
   if (options.numerics == "auto") return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("--numerics is '", options.numerics,
                                                  "'; with --backend=", options.backend.name,
-                                                 " it takes auto alone"));
+                                                 " it takes only auto"));
 }
 
 absl::Status OpenWeightless(const ModelHost::Options& options, ModelHost* host) {
   RETURN_IF_ERROR(RefuseNumerics(options));
   if (options.random_weights) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--random-weights with --backend=", options.backend.name, ", which has no weights"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--random-weights with --backend=", options.backend.name,
+                     ", which has no weights; leave --random-weights out"));
   }
   host->backend = options.backend.make_weightless();
   return absl::OkStatus();
@@ -127,16 +128,16 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
         options.gpu < 0
             ? absl::StrCat("--gpu is ", options.gpu, "; GPUs are numbered from 0")
             : absl::StrCat("--gpu=", options.gpu, " with --backend=", options.backend.name,
-                           ", which uses none"));
+                           ", which uses no GPU; leave --gpu out"));
   }
   if (!(options.device_share > 0 && options.device_share <= 1)) {
     return absl::InvalidArgumentError(absl::StrCat("--gpu-memory-utilization is ",
                                                    options.device_share,
-                                                   "; it takes more than 0, and 1 at most"));
+                                                   "; it takes a number above 0, up to 1"));
   }
   if (!(options.memory_share > 0 && options.memory_share <= 1)) {
     return absl::InvalidArgumentError(absl::StrCat("--memory-share is ", options.memory_share,
-                                                   "; it takes more than 0, and 1 at most"));
+                                                   "; it takes a number above 0, up to 1"));
   }
   // Checks only that --numerics has a known name. A later check finds out if these numerics work
   // with the model's type of weights.

@@ -159,7 +159,7 @@ void WarnOfShorterContext(const ModelHost& host) {
   Log(Severity::kWarning, "context_shortened",
       {{"model_tokens", wanted},
        {"served_tokens", host.context},
-       {"why", "the KV pool holds no more"},
+       {"why", "the KV pool holds no more tokens"},
        {"all_would_need",
         absl::StrCat("--kv-bytes=", ByteSizeText((bytes + kMib - 1) / kMib * kMib))},
        {"to_silence", absl::StrCat("--context=", host.context)}});
@@ -213,10 +213,10 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
   }
   const std::string advertise = absl::GetFlag(FLAGS_advertise);
   if (IsAnyAddress(advertise.empty() ? absl::GetFlag(FLAGS_listen) : advertise)) {
-    RefuseToStart(absl::StrCat(
-        advertise.empty() ? "--listen is '" : "--advertise is '",
-        advertise.empty() ? absl::GetFlag(FLAGS_listen) : advertise,
-        "', every address of this machine; --advertise has to name one at which routers reach it"));
+    RefuseToStart(absl::StrCat(advertise.empty() ? "--listen is '" : "--advertise is '",
+                               advertise.empty() ? absl::GetFlag(FLAGS_listen) : advertise,
+                               "', which means every address of this machine; --advertise has to "
+                               "name one at which routers reach this worker"));
   }
   RefuseUnlessOk(ParseRouters(absl::GetFlag(FLAGS_routers)).status());
   RefuseUnlessOk(AttachToken(absl::GetFlag(FLAGS_attach_token)).status());
@@ -472,7 +472,7 @@ void WorkerHost::Attach(int max_batch) {
           Log(Severity::kWarning, "no_partner_fits",
               {{"numerics", model_.numerics_id},
                {"layout", model_.layout.Fingerprint()},
-               {"why", "as the router says in its log: worker_without_partner"}});
+               {"why", "see worker_without_partner in the router's log"}});
         }
         OnKvThread([this, peers = std::move(peers)] {
           plane_->SetPeers(peers);

@@ -181,7 +181,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
         {program, {model, "--backend=tpu"}, "it takes cpu, cuda, cuda-emulated or fake"});
     cases.push_back({program,
                      {model, "--backend=cuda-emulated", "--numerics=amx"},
-                     "with --backend=cuda-emulated it takes auto alone"});
+                     "with --backend=cuda-emulated it takes only auto"});
     cases.push_back({program,
                      {model, "--backend=cuda-emulated", "--emulated-device-bytes=20000000"},
                      "bytes are missing; lower --chunk-tokens"});

@@ -150,7 +150,7 @@ TEST(ShapesTest, EightBillionInTwelveGibAreRefusedInBothVersionsOfControlGroups)
                         "2048 tokens 270 MB ("),
               HasSubstr("the rest (activations, logits, gRPC, UCX)"),
               HasSubstr("this process may still use 12884901888 bytes (/sys/fs/cgroup/memory"),
-              HasSubstr("bytes are missing; give it a limit of 16Gi or more")));
+              HasSubstr("bytes are missing; give this process a limit of 16Gi or more")));
   }
 }
 
