@@ -63,7 +63,7 @@ absl::Status Refusal(const FetchOptions& options, const HttpReply& reply) {
   };
   const std::string says = header("x-error-message");
   const std::string words =
-      absl::StrCat(" (the hub answers ", reply.status, says.empty() ? "" : ": ", says, ")");
+      absl::StrCat(" (the hub answered ", reply.status, says.empty() ? "" : ": ", says, ")");
   const std::string code = header("x-error-code");
   const std::string what = absl::StrCat("'", options.name, "' at ", options.endpoint);
   switch (reply.status) {
@@ -87,7 +87,8 @@ absl::Status Refusal(const FetchOptions& options, const HttpReply& reply) {
                                                 words));
       }
       return absl::NotFoundError(absl::StrCat(
-          "there is no ", what, ": the name is ORGANISATION/MODEL, with capitals as shown", words));
+          "there is no ", what,
+          ": the name is ORGANISATION/MODEL, in upper and lower case as the hub shows it", words));
     default:
       return absl::FailedPreconditionError(absl::StrCat(
           "can't read ", what, words, reply.error_body.empty() ? "" : ": ", reply.error_body));
@@ -112,18 +113,18 @@ absl::StatusOr<HttpReply> WithRetries(const FetchOptions& options, const std::st
       failed = 0;
       pause = options.first_pause;
     }
-    const std::string why = reply.transport.ok() ? absl::StrCat("the hub answers ", reply.status)
+    const std::string why = reply.transport.ok() ? absl::StrCat("the hub answered ", reply.status)
                                                  : std::string(reply.transport.message());
     if (++failed >= options.attempts) {
-      return absl::UnavailableError(absl::StrCat(
-          "can't fetch ", what, " from ", options.endpoint, ": ", why, " (", failed,
-          failed == 1 ? " attempt" : " attempts in a row",
-          "); check the address, name resolution and what lets this "
-          "machine out (HTTPS_PROXY, a NetworkPolicy). What has arrived stays, and the "
-          "next run goes on from there"));
+      return absl::UnavailableError(
+          absl::StrCat("can't fetch ", what, " from ", options.endpoint, ": ", why, " (", failed,
+                       failed == 1 ? " attempt" : " attempts in a row",
+                       "); check the address, name resolution (DNS), and whether this machine may "
+                       "connect to it (HTTPS_PROXY, a NetworkPolicy). What has arrived is kept, "
+                       "and the next run continues from there"));
     }
     const absl::Duration wait = std::max(pause, std::min(reply.retry_after, kLongestPause));
-    options.say(absl::StrCat(what, ": ", why, "; again in ", absl::FormatDuration(wait)));
+    options.say(absl::StrCat(what, ": ", why, "; next attempt in ", absl::FormatDuration(wait)));
     absl::SleepFor(wait);
     pause = std::min(2 * pause, kLongestPause);
   }
@@ -138,7 +139,9 @@ absl::StatusOr<Snapshot> List(const FetchOptions& options) {
                          absl::StrAppend(&body, bytes);
                          return body.size() < 64 << 20
                                     ? absl::OkStatus()
-                                    : absl::DataLossError("a list of files over 64 MiB");
+                                    : absl::DataLossError(
+                                          "the hub's list of files is larger than 64 MiB; check "
+                                          "the name and --endpoint");
                        }};
   ASSIGN_OR_RETURN(const HttpReply reply, WithRetries(
                                               options, "the list of files",
@@ -169,7 +172,8 @@ absl::StatusOr<Snapshot> List(const FetchOptions& options) {
   }
   if (snapshot.commit.empty()) {
     return absl::DataLossError(absl::StrCat(
-        options.endpoint, " answers with no list of files: is it a hub (--endpoint)? It says: ",
+        options.endpoint,
+        " did not answer with a list of files; check that --endpoint is a hub. It says: ",
         absl::CHexEscape(body.substr(0, 200))));
   }
   return snapshot;
@@ -199,7 +203,7 @@ absl::StatusOr<std::vector<HubFile>> Choose(const FetchOptions& options, const S
     if (path.is_absolute() || path.lexically_normal() != path ||
         absl::StartsWith(file.path, "..") || file.size < 0 ||
         (file.sha256.empty() && file.git_id.empty())) {
-      return absl::DataLossError(absl::StrCat("the hub lists a file that can't be taken: '",
+      return absl::DataLossError(absl::StrCat("the hub lists a file that can't be stored safely: '",
                                               absl::CHexEscape(file.path), "', of ", file.size,
                                               " bytes"));
     }
@@ -223,7 +227,7 @@ absl::StatusOr<std::vector<HubFile>> Choose(const FetchOptions& options, const S
   for (const char* needed : {"config.json", "tokenizer.json"}) {
     if (!has(needed))
       return absl::FailedPreconditionError(
-          absl::StrCat(which, " has no ", needed, ", which Baton reads"));
+          absl::StrCat(which, " has no ", needed, ", which Baton needs"));
   }
   return chosen;
 }
@@ -311,7 +315,8 @@ absl::Status Download(const FetchOptions& options, const Snapshot& snapshot, con
     ASSIGN_OR_RETURN(const HttpReply reply,
                      WithRetries(options, file.path, attempt, [&] { return have > before; }));
     if (reply.status == 416)
-      return absl::DataLossError(absl::StrCat(file.path, " is shorter at the hub than listed"));
+      return absl::DataLossError(
+          absl::StrCat(file.path, " is shorter than the ", file.size, " bytes that the hub lists"));
     if (reply.status != 200 && reply.status != 206) return Refusal(options, reply);
     if (have == before)
       return absl::DataLossError(
@@ -334,10 +339,10 @@ absl::Status FetchFile(const FetchOptions& options, const Snapshot& snapshot, co
   std::string hash;
   for (int tries = 0; tries < 2; ++tries) {
     if (SizeOf(part) > 0)
-      options.say(absl::StrCat(file.path, ": goes on after ", Megabytes(SizeOf(part))));
+      options.say(absl::StrCat(file.path, ": continues after ", Megabytes(SizeOf(part))));
     if (absl::Status status = Download(options, snapshot, file, part); !status.ok()) {
       if (!absl::IsDataLoss(status) || tries > 0) return status;
-      options.say(absl::StrCat(status.message(), "; once more from its beginning"));
+      options.say(absl::StrCat(status.message(), "; fetching the file again from its beginning"));
       fs::remove(part);
       continue;
     }
@@ -349,11 +354,12 @@ absl::Status FetchFile(const FetchOptions& options, const Snapshot& snapshot, co
       return absl::OkStatus();
     }
     fs::remove(part);
-    if (tries == 0) options.say(absl::StrCat(file.path, ": its hash is wrong; once more"));
+    if (tries == 0)
+      options.say(absl::StrCat(file.path, ": its hash is wrong; fetching the file again"));
   }
   return absl::DataLossError(absl::StrCat(
-      file.path, " arrived twice with other bytes than the hub lists: its hash is ", hash, ", not ",
-      wanted, "; something between here and the hub changes it, such as a proxy"));
+      file.path, " arrived twice with a wrong hash: ", hash, ", and the hub lists ", wanted,
+      "; something between this machine and the hub changes the file, such as a proxy"));
 }
 
 // Returns the content of the folder's kCompleteFile, or nothing if the folder has no valid
@@ -382,16 +388,17 @@ absl::Status Fetch(const FetchOptions& options) {
   const absl::Cleanup unlock = [&] { close(lock); };
   if (flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     return absl::FailedPreconditionError(
-        absl::StrCat("another baton-fetch fills ", options.folder, "; wait for it"));
+        absl::StrCat("another baton-fetch is filling ", options.folder, "; wait until it ends"));
 
   if (const std::optional<json> complete = Complete(options.folder)) {
     const std::string name = complete->value("name", "");
     const std::string revision = complete->value("revision", "");
     const std::string commit = complete->value("commit", "");
     if (name != options.name || (revision != options.revision && commit != options.revision)) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          options.folder, " holds '", name, "' at revision '", revision, "', and '", options.name,
-          "' at revision '", options.revision, "' is asked for: take another folder, or empty it"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(options.folder, " holds '", name, "' at revision '", revision, "', and '",
+                       options.name, "' at revision '", options.revision,
+                       "' was asked for: take another folder, or empty this one"));
     }
     bool all = true;
     for (const auto& [path, size] : (*complete)["files"].items())
@@ -414,9 +421,9 @@ absl::Status Fetch(const FetchOptions& options) {
   if (statvfs(options.folder.c_str(), &disk) == 0) {
     const int64_t free = static_cast<int64_t>(disk.f_bavail) * disk.f_frsize;
     if (free < needed)
-      return absl::ResourceExhaustedError(
-          absl::StrCat("'", options.name, "' needs ", Megabytes(needed), " more in ",
-                       options.folder, ", which has ", Megabytes(free), " free: a larger volume"));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "'", options.name, "' needs ", Megabytes(needed), " more in ", options.folder,
+          ", which has ", Megabytes(free), " free: free space, or take a larger volume"));
   }
   options.say(absl::StrCat("'", options.name, "' at commit ", snapshot.commit, ": ", files.size(),
                            " files, ", Megabytes(needed), " to fetch"));

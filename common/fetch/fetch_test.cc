@@ -174,13 +174,13 @@ TEST_F(FetchTest, GoesOnWhereAnEarlierProcessWasCut) {
   const absl::Status cut = Fetch(options_);
   EXPECT_EQ(cut.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(cut.message(), AllOf(HasSubstr("can't fetch model.safetensors from "),
-                                   HasSubstr("the next run goes on from there")));
+                                   HasSubstr("the next run continues from there")));
   EXPECT_THAT(There(), HasSubstr("model.safetensors.part"));
   EXPECT_THAT(There(), AllOf(Not(HasSubstr("model.safetensors ")), Not(HasSubstr("fetch.json"))));
   ASSERT_TRUE(Fetch(options_).ok());
   EXPECT_TRUE(Whole());
   EXPECT_THAT(RangesAsked(), ElementsAre("", "bytes=70000-"));
-  EXPECT_THAT(said_, HasSubstr("model.safetensors: goes on after 0.1 MB"));
+  EXPECT_THAT(said_, HasSubstr("model.safetensors: continues after 0.1 MB"));
 }
 
 TEST_F(FetchTest, BeginsAnewWhereTheServerKnowsNoRanges) {
@@ -194,8 +194,9 @@ TEST_F(FetchTest, WrongBytesNeverGetTheirName) {
   wrong_ = 2;
   const absl::Status status = Fetch(options_);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("model.safetensors arrived twice with other bytes"),
-                                      HasSubstr(Hash(EVP_sha256(), weights_))));
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("model.safetensors arrived twice with a wrong hash"),
+                    HasSubstr(Hash(EVP_sha256(), weights_))));
   EXPECT_THAT(There(), Not(HasSubstr("safetensors")));
   // A file with wrong bytes is fetched a second time, also if an earlier process left it.
   wrong_ = 1;
@@ -212,7 +213,7 @@ TEST_F(FetchTest, WrongBytesNeverGetTheirName) {
 TEST_F(FetchTest, WaitsForABusyHubAndNamesOneThatIsNotThere) {
   busy_ = 3;
   ASSERT_TRUE(Fetch(options_).ok());
-  EXPECT_THAT(said_, HasSubstr("the list of files: the hub answers 503; again in 0"));
+  EXPECT_THAT(said_, HasSubstr("the list of files: the hub answered 503; next attempt in 0"));
   options_.folder = folder_.File("other");
   options_.endpoint = "http://127.0.0.1:1";
   options_.attempts = 3;
@@ -232,7 +233,7 @@ TEST_F(FetchTest, SaysWhatTheHubsRefusalsMean) {
               HasSubstr("the token is not valid for 'org/model' at http://127.0.0.1"));
   EXPECT_THAT(refused({.status = 403, .headers = {{"X-Error-Message", "gated."}}}).message(),
               AllOf(HasSubstr("accept the conditions at " + hub_->address() + "/org/model"),
-                    HasSubstr("(the hub answers 403: gated.)")));
+                    HasSubstr("(the hub answered 403: gated.)")));
   EXPECT_THAT(refused({.status = 404, .headers = {{"X-Error-Code", "RevisionNotFound"}}}).message(),
               HasSubstr("'org/model' at " + hub_->address() + " has no revision 'main'"));
   EXPECT_THAT(refused({.status = 404}).message(), HasSubstr("there is no 'org/model' at"));
@@ -260,13 +261,15 @@ TEST_F(FetchTest, RefusesModelsThatBatonCannotRead) {
 
 TEST_F(FetchTest, RefusesWhatIsNoListOfFiles) {
   list_ = "<html>hello</html>";
-  EXPECT_THAT(Fetch(options_).message(), HasSubstr("is it a hub (--endpoint)? It says: <html>"));
+  EXPECT_THAT(Fetch(options_).message(),
+              HasSubstr("check that --endpoint is a hub. It says: <html>"));
   list_ = R"({"sha": "1", "siblings": [{"rfilename": "../a.json", "size": 1, "blobId": "0"}]})";
   options_.include = {"../*"};
-  EXPECT_THAT(Fetch(options_).message(), HasSubstr("a file that can't be taken: '../a.json'"));
+  EXPECT_THAT(Fetch(options_).message(),
+              HasSubstr("a file that can't be stored safely: '../a.json'"));
   options_.include.clear();
   list_ = R"({"sha": "1", "siblings": [{"rfilename": "a.json", "blobId": "0"}]})";
-  EXPECT_THAT(Fetch(options_).message(), HasSubstr("a file that can't be taken: 'a.json'"));
+  EXPECT_THAT(Fetch(options_).message(), HasSubstr("a file that can't be stored safely: 'a.json'"));
   list_ = absl::StrCat(
       R"({"sha": "1", "siblings": [)", R"({"rfilename": "config.json", "size": 1, "blobId": "0"},)",
       R"({"rfilename": "tokenizer.json", "size": 1, "blobId": "0"},)",
@@ -280,12 +283,12 @@ TEST_F(FetchTest, LeavesAnotherModelAndAnotherProcessAlone) {
   const absl::Status other = Fetch(options_);
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(other.message(), HasSubstr("holds 'org/model' at revision 'main', and 'org/model' at "
-                                         "revision 'v2' is asked for"));
+                                         "revision 'v2' was asked for"));
   options_.revision = kCommit;
   EXPECT_TRUE(Fetch(options_).ok()) << "the same by another name";
   const int lock = open(folder_.File("model/.baton-fetch.lock").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(flock(lock, LOCK_EX), 0);
-  EXPECT_THAT(Fetch(options_).message(), HasSubstr("another baton-fetch fills "));
+  EXPECT_THAT(Fetch(options_).message(), HasSubstr("another baton-fetch is filling "));
   close(lock);
 }
 
@@ -310,9 +313,9 @@ TEST_F(FetchTest, TheProgramTakesItsFlagsAndEndsByTheOutcome) {
   EXPECT_EQ(hub_->requests()[0].authorization, "Bearer hf_secret");
   EXPECT_THAT(run("org/none --to " + folder_.File("none")),
               HasSubstr("1 baton-fetch: there is no 'org/none' at http://127.0.0.1"));
-  EXPECT_THAT(run("--to=/tmp"), HasSubstr("2 baton-fetch: takes the name of one model"));
+  EXPECT_THAT(run("--to=/tmp"), HasSubstr("2 baton-fetch: one model name is needed"));
   EXPECT_THAT(run("org/model"), HasSubstr("2 baton-fetch: --to is missing"));
-  EXPECT_THAT(run("'org/mod el' --to=a"), HasSubstr("have letters, digits and -_./ alone"));
+  EXPECT_THAT(run("'org/mod el' --to=a"), HasSubstr("have only letters, digits and -_./"));
   EXPECT_THAT(run("org/model --to=a --attempts=0"),
               HasSubstr("--attempts is 0; it takes 1 or more"));
   EXPECT_THAT(run("org/model --to=a --token-file=/none"), HasSubstr("can't read /none"));

@@ -61,7 +61,8 @@ HttpReply Get(const HttpGet& get) {
   const std::unique_ptr<CURL, void (*)(CURL*)> owned(curl_easy_init(), curl_easy_cleanup);
   CURL* const curl = transfer.curl = owned.get();
   if (ready != CURLE_OK || curl == nullptr) {
-    transfer.reply.transport = absl::InternalError("libcurl does not start");
+    transfer.reply.transport =
+        absl::InternalError("libcurl could not be started; install it again");
     return transfer.reply;
   }
   curl_slist* headers = nullptr;

@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
   baton::BlockStopSignals();
   const std::vector<std::string> words = baton::StartProgram(argc, argv, kUsage);
   if (words.size() != 1)
-    baton::RefuseToStart(absl::StrCat("takes the name of one model, ORGANISATION/MODEL; ",
+    baton::RefuseToStart(absl::StrCat("one model name is needed, ORGANISATION/MODEL; ",
                                       words.size(), " were given"));
   baton::FetchOptions options{.name = words[0],
                               .revision = absl::GetFlag(FLAGS_revision),
@@ -65,9 +65,9 @@ int main(int argc, char** argv) {
                               .attempts = absl::GetFlag(FLAGS_attempts)};
   for (const char c : absl::StrCat(options.name, options.revision)) {
     if (!absl::ascii_isalnum(c) && c != '-' && c != '_' && c != '.' && c != '/')
-      baton::RefuseToStart(absl::StrCat("'", options.name, "' at revision '", options.revision,
-                                        "': names of models and revisions have letters, digits "
-                                        "and -_./ alone"));
+      baton::RefuseToStart(
+          absl::StrCat("'", options.name, "' at revision '", options.revision,
+                       "': names of models and revisions have only letters, digits and -_./"));
   }
   if (options.folder.empty()) baton::RefuseToStart("--to is missing; it takes the folder to fill");
   if (options.attempts < 1)
