@@ -121,8 +121,8 @@ absl::StatusOr<std::string> OutputOf(const std::string& program,
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     return absl::UnavailableError(absl::StrCat(program, " ", absl::StrJoin(arguments, " "),
-                                               " failed; it is broken, or not of "
-                                               "this version: build or install all programs anew"));
+                                               " failed; the program is broken, or of another "
+                                               "version: build or install all programs again"));
   }
   return text;
 }

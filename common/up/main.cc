@@ -93,7 +93,7 @@ int Main(const std::vector<std::string>& words) {
   if (command == "up") return ParseAndRunUp(rest, programs);
   if (command != "status" && command != "down") {
     RefuseCommandLine(
-        absl::StrCat("unknown command '", command, "': there are up, status and down"));
+        absl::StrCat("unknown command '", command, "': the commands are up, status and down"));
   }
   if (!rest.empty())
     RefuseCommandLine(absl::StrCat(command, " takes no flags, not '", rest[0], "'"));

@@ -47,7 +47,7 @@ int RunStatus(const std::string& programs, const std::string& state) {
   }
   std::fflush(stdout);
   if (folder.Stopping()) {
-    Say("it is being stopped");
+    Say("the cluster is being stopped");
     return 1;
   }
   const std::string router = folder.RouterAddress();

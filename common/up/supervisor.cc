@@ -82,7 +82,8 @@ void Supervisor::OnEnd(absl::string_view name, int wait_status, absl::Time now) 
   if (process.starts == 1 && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kRefusedStatus) {
     process.state = State::kRefused;
     if (!serving_ && failed_ < 0) failed_ = index;
-    if (serving_) callbacks_.note(absl::StrCat(name, " refused to start and stays away"));
+    if (serving_)
+      callbacks_.note(absl::StrCat(name, " refused to start, and is not started again"));
     return;
   }
   if (now - process.started >= kLongRun) pauses_[index] = kFirstPause;
@@ -105,8 +106,8 @@ void Supervisor::Pause(Process* process, absl::Time now) {
   absl::Duration& pause = pauses_[static_cast<size_t>(process - processes_.data())];
   process->state = State::kPausing;
   process->next_start = now + pause;
-  callbacks_.note(absl::StrCat(process->spec.name, " ", process->last_end,
-                               "; it is started again in ", absl::FormatDuration(pause)));
+  callbacks_.note(absl::StrCat(process->spec.name, " ", process->last_end, "; it starts again in ",
+                               absl::FormatDuration(pause)));
   pause = std::min(2 * pause, kLongestPause);
   if (!serving_ && failed_ < 0 && process->starts_without_address >= kMaxStartsWithoutAddress) {
     failed_ = static_cast<int>(process - processes_.data());

@@ -95,7 +95,7 @@ TEST_F(SupervisorTest, AnEndedProcessStartsAgainAfterAPauseThatDoublesUpToTenSec
   const auto ms = [](int value) { return absl::Milliseconds(value); };
   EXPECT_THAT(pauses, ElementsAre(ms(200), ms(400), ms(800), ms(1600), ms(3200), ms(6400),
                                   ms(10000), ms(10000)));
-  EXPECT_EQ(notes_[0], "decode-1 ended with status 1; it is started again in 200ms");
+  EXPECT_EQ(notes_[0], "decode-1 ended with status 1; it starts again in 200ms");
   EXPECT_EQ(supervisor_.failed(), nullptr) << "it served before";
 }
 

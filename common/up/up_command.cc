@@ -102,13 +102,13 @@ class Up {
       return 1;
     }
     if (state_.Stopping()) {
-      SayFailure(absl::StrCat("it is being stopped; wait until ", CalledAs(),
+      SayFailure(absl::StrCat("the cluster is being stopped; wait until ", CalledAs(),
                               " status says that nothing is up, then start it again"));
       return 1;
     }
     const std::string address = state_.RouterAddress();
     SayFailure(
-        absl::StrCat("it is up already",
+        absl::StrCat("the cluster is up already",
                      address.empty() ? ", and still starting" : absl::StrCat(", at ", address),
                      "; ", CalledAs(), " status shows it, and ", CalledAs(), " down stops it"));
     return 1;
@@ -360,9 +360,9 @@ class Up {
       case Supervisor::State::kWaiting:
         return "starts once the router listens";
       case Supervisor::State::kRunning:
-        return line.empty() ? "it has said nothing yet" : line;
+        return line.empty() ? "it has logged nothing yet" : line;
       case Supervisor::State::kPausing:
-        return absl::StrCat("it ", process.last_end, " and is started again", said);
+        return absl::StrCat("it ", process.last_end, " and will be started again", said);
       case Supervisor::State::kRefused:
         return absl::StrCat("it refused to start: ", logs_.at(process.spec.name).reason());
       case Supervisor::State::kEnded:

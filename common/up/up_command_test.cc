@@ -224,13 +224,13 @@ TEST_F(UpCommandTest, WhatDiesComesBackAndTheRouterWhereItWas) {
   EXPECT_THAT(status.output,
               ContainsRegex("router     127.0.0.1:7 .*pid [0-9]+ +log .*router.log"));
   EXPECT_THAT(folder_.Read("state/log/supervisor.log"),
-              HasSubstr("router was killed by signal 9 (Killed); it is started again in 200ms"));
+              HasSubstr("router was killed by signal 9 (Killed); it starts again in 200ms"));
   const Ended again = Up("");
   EXPECT_EQ(again.exit_status, 1);
-  EXPECT_EQ(
-      again.output,
-      "baton-up: it is up already, at 127.0.0.1:7; baton-up status shows it, and baton-up down "
-      "stops it\n");
+  EXPECT_EQ(again.output,
+            "baton-up: the cluster is up already, at 127.0.0.1:7; baton-up status shows it, and "
+            "baton-up down "
+            "stops it\n");
   EXPECT_EQ(Run("down").output, "stopped\n");
   EXPECT_EQ(Run("down").output, "nothing is up\n");
 }
@@ -268,12 +268,13 @@ TEST_F(UpCommandTest, WhileItStopsNothingSaysThatItIsUp) {
   while (!absl::EndsWith(folder_.Read("state/log/router.log"), "asked\n")) Run("status");
   const Ended again = Up("");
   EXPECT_EQ(again.exit_status, 1);
-  EXPECT_EQ(again.output,
-            "baton-up: it is being stopped; wait until baton-up status says that nothing is up, "
-            "then start it again\n");
+  EXPECT_EQ(
+      again.output,
+      "baton-up: the cluster is being stopped; wait until baton-up status says that nothing is up, "
+      "then start it again\n");
   const Ended status = Run("status");
   EXPECT_EQ(status.exit_status, 1);
-  EXPECT_THAT(status.output, EndsWith("it is being stopped\n"));
+  EXPECT_THAT(status.output, EndsWith("the cluster is being stopped\n"));
   kill(router, SIGKILL);
   Run("down");
   EXPECT_EQ(Up("--once").exit_status, 0);
@@ -330,7 +331,7 @@ TEST_F(UpCommandTest, HelpIsPerCommandAndMistakesExit2) {
   EXPECT_THAT(Run("help down").output, StartsWith("baton-up down: "));
   EXPECT_THAT(Run("--version").output, ContainsRegex("^baton-up [0-9]+\\.[0-9]+\\.[0-9]+\n$"));
   for (const auto& [arguments, said] : std::vector<std::pair<std::string, std::string>>{
-           {"frob", "unknown command 'frob': there are up, status and down"},
+           {"frob", "unknown command 'frob': the commands are up, status and down"},
            {"down now", "down takes no flags, not 'now'"},
            {"up --colour", "unknown flag --colour of up"},
            {"up", "--model DIR is needed"}}) {

@@ -110,8 +110,8 @@ class Parser {
 
   absl::Status TakeBool(const Word& word) {
     if (word.value.has_value() && *word.value != "true") {
-      return Refuse(absl::StrCat(word.written, " takes no value, and was given '", *word.value,
-                                 "'; leave the flag out for no"));
+      return Refuse(absl::StrCat(word.written, " takes no value, but was given '", *word.value,
+                                 "'; leave the flag out to switch it off"));
     }
     if (word.name == "once") options_.once = true;
     if (word.name == "detach") options_.detach = true;
@@ -245,9 +245,10 @@ class Parser {
                                  ", not '0': in mode disaggregated only prefill workers read "
                                  "prompts; --prefill 0 goes with --mode colocated or auto"));
     }
-    if (options.prompt.empty()) return Refuse("--prompt takes a text, and was given an empty one");
+    if (options.prompt.empty()) return Refuse("--prompt takes a text, but was given an empty one");
     if (options.once && options.detach) {
-      return Refuse("--once and --detach exclude one another: --once ends after the first answer");
+      return Refuse(
+          "--once and --detach can't be used together: --once ends after the first answer");
     }
     for (auto& [role, flags] : special_) {
       options.flags[role].insert(options.flags[role].end(), flags.begin(), flags.end());
@@ -267,8 +268,8 @@ class Parser {
         if (PortOf(value) <= 0) continue;
         if ((takers[value] += count) > 1) {
           return Refuse(absl::StrCat("--", name, " ", value, " goes to ", takers[value],
-                                     " processes, and only one can listen there; port 0 gives each "
-                                     "a free one"));
+                                     " processes, but only one of them can listen there; port 0 "
+                                     "gives each of them a free port"));
         }
       }
     }

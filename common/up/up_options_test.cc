@@ -148,7 +148,7 @@ TEST_F(UpOptionsTest, MistakesNameTheValueAndWhatToDo) {
            {{"--threads"}, "--threads needs a value"},
            {{"--prompt"}, "--prompt needs a value"},
            {{"--prompt="}, "--prompt takes a text"},
-           {{"--once=maybe"}, "--once takes no value, and was given 'maybe'"},
+           {{"--once=maybe"}, "--once takes no value, but was given 'maybe'"},
            {{"words"}, "'words' is not expected here"},
            {{"--prefill=0"}, "--prefill takes 1 to 99, not '0'"},
            {{"--mode=colocated", "--prefill=0", "--decode=0"}, "--decode takes 1 to 99, not '0'"},
@@ -157,7 +157,7 @@ TEST_F(UpOptionsTest, MistakesNameTheValueAndWhatToDo) {
            {{"--decode=-1"}, "not '-1'"},
            {{"--mode=both"}, "--mode takes disaggregated, colocated or auto, not 'both'"},
            {{"--listen=nowhere"}, "--listen takes HOST:PORT with a port from 0 to 65535, such as"},
-           {{"--once", "--detach"}, "exclude one another"}}) {
+           {{"--once", "--detach"}, "can't be used together"}}) {
     EXPECT_THAT(Refusal(words), HasSubstr(said));
   }
   EXPECT_TRUE(Parse({"--mode=colocated", "--prefill=0"}).ok());

@@ -13,7 +13,7 @@ bundle_folder() {
   for component in "$@"; do
     cmake --install "$from" --prefix "$folder" --component "$component" --strip >>"$log" 2>&1 || {
       tail -n 20 "$log" >&2
-      die "cmake --install failed; all it said is in $log"
+      die "cmake --install failed; its whole output is in $log"
     }
   done
 }
@@ -60,7 +60,7 @@ bundle() {
     esac
     shift
   done
-  [[ -n $folder ]] || refuse "bundle needs the folder to make"
+  [[ -n $folder ]] || refuse "bundle needs the name of the folder to make"
   folder=$(realpath -m -- "$folder")
   if [[ -n $archive ]]; then
     archive=$folder.tar.gz
@@ -71,7 +71,7 @@ bundle() {
   need $mode "${build_packages[@]}" || exit 1
   compile "" OFF "${targets[@]}"
   if [[ -n $gpu_tests ]] && "$build/tests/device_versions" --device=emulated | grep '^runtime  *none' >/dev/null; then
-    die "--gpu-tests: this build is without CUDA: $(sed -n 's/^-- CUDA: //p' "$build/configure.log" 2>/dev/null)"
+    die "--gpu-tests: this build has no CUDA: $(sed -n 's/^-- CUDA: //p' "$build/configure.log" 2>/dev/null)"
   fi
   if [[ -z $archive ]]; then
     bundle_folder "$build" "$folder" "${components[@]}"

@@ -14,7 +14,7 @@ run_tests() {
       *)
         [[ -z $module ]] || refuse "test takes one module, not '$module' and '$1'"
         module=${1%/}
-        [[ -f $top/$module/CMakeLists.txt ]] || refuse "'$module' is no module with tests; give a folder such as router or tests/e2e"
+        [[ -f $top/$module/CMakeLists.txt ]] || refuse "'$module' is not a module with tests; give a folder such as router or tests/e2e"
         ;;
     esac
     shift

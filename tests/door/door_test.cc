@@ -104,7 +104,7 @@ TEST_F(DoorTest, DetachedItServesAndWhatDiesComesBack) {
   ASSERT_EQ(up.exit_status, 0) << up.output;
   const Ended again = Baton("up --no-build");
   EXPECT_EQ(again.exit_status, 1);
-  EXPECT_THAT(again.output, StartsWith("baton: it is up already, at 127.0.0.1:"));
+  EXPECT_THAT(again.output, StartsWith("baton: the cluster is up already, at 127.0.0.1:"));
 
   const json answer = Answer();
   EXPECT_EQ(answer["usage"]["completion_tokens"], answer["token_ids"].size());
@@ -216,9 +216,9 @@ TEST_F(DoorTest, MistakesAreNamedAndExit2) {
            {"up --no-build --decode=many", "not 'many'"},
            {"up --no-build --listen nowhere", "not 'nowhere'"},
            {"up --no-build --prompt ''", "--prompt takes a text"},
-           {"up --no-build --once --detach", "exclude one another"},
+           {"up --no-build --once --detach", "can't be used together"},
            {"up --no-build --stall 4s", "write --router-stall or --decode-stall"},
-           {"test nowhere", "'nowhere' is no module"},
+           {"test nowhere", "'nowhere' is not a module"},
            {"build --sanitize memory", "not 'memory'"},
            {"deps --colour", "unknown flag --colour of deps"},
            {"bench everything", "not 'everything'"},
