@@ -64,7 +64,7 @@ bool Engine::SamplesOnDevice(const PlanItem& item) const {
 absl::Status Engine::Start(const StepPlan& plan) {
   if (running_ == kMaxSteps) {
     return absl::FailedPreconditionError(
-        absl::StrCat("a step to be started while ", running_, " are running"));
+        absl::StrCat("a step was to be started while ", running_, " are running"));
   }
   for (size_t i = 0; i < plan.items.size(); ++i) {
     if (plan.items[i].scores == nullptr) continue;
@@ -94,7 +94,7 @@ absl::StatusOr<Engine::Tokens> Engine::Finish() {
 absl::StatusOr<Engine::Tokens> Engine::Run(const StepPlan& plan, const LayerDone& layer_done) {
   if (running_ > 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("a step to be run while ", running_, " are running"));
+        absl::StrCat("a step was to be run while ", running_, " are running"));
   }
   if (plan.items.empty()) return Tokens();
   const bool scored = std::any_of(plan.items.begin(), plan.items.end(),
@@ -171,7 +171,8 @@ absl::Status Engine::Gather(const StepPlan& plan, bool on_device, Results* resul
 
 // Returns the logit row of the previous step that samples the token with which `item` begins.
 absl::StatusOr<int> Engine::FollowedRow(const PlanItem& item) {
-  if (running_ == 0) return absl::InvalidArgumentError("follows another, and none is running");
+  if (running_ == 0)
+    return absl::InvalidArgumentError("follows an item of the step before, and no step is running");
   const Results& before = ResultsOf(steps_ - 1);
   const int items = static_cast<int>(before.sample_of_item.size());
   if (*item.follows < 0 || *item.follows >= items) {

@@ -249,7 +249,8 @@ TEST_F(EngineStartTest, RefusesWhatCanNotFollow) {
   SamplingOptions penalty;
   penalty.presence_penalty = 1;
   const TokenHistory history(prompt_, 11);
-  ExpectInvalid({{Next(0, 0, blocks, &greedy_)}}, "item 0 of a step follows another, and none is");
+  ExpectInvalid({{Next(0, 0, blocks, &greedy_)}},
+                "item 0 of a step follows an item of the step before, and no step is");
   ExpectInvalid({}, "0 rows");
   PlanItem looks_back = Prompt(blocks, &penalty);
   looks_back.history = &history;

@@ -161,7 +161,7 @@ std::vector<BadFolder> BadFiles() {
       BadHeader("offsets at the end of the numbers", "[0,80]",
                 "[18446744073709551535,18446744073709551615]", {"lies at [18446744073709551535"}),
       BadHeader("overlap", "[80,96]", "[64,80]", {"inside the tensor before it; expected 80"}),
-      BadHeader("hole", "[80,96]", "[96,112]", {"behind a hole after the tensor before it"}),
+      BadHeader("hole", "[80,96]", "[96,112]", {"with a gap after the tensor before it"}),
       BadHeader("hole at the start", "[0,80]", "[4,84]", {"begins at byte 4", "expected 0"}),
   };
 }

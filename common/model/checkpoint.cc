@@ -66,8 +66,8 @@ absl::Status Checkpoint::OpenShards(const std::string& folder) {
       }
       auto file = SafetensorsFile::Open(absl::StrCat(folder, "/", shard_name));
       if (absl::IsNotFound(file.status())) {
-        return absl::NotFoundError(
-            absl::StrCat(file.status().message(), "; ", path_, " names it: fetch the model again"));
+        return absl::NotFoundError(absl::StrCat(file.status().message(), "; ", path_,
+                                                " names this file: fetch the model again"));
       }
       RETURN_IF_ERROR(file.status());
       shard->second = file->get();

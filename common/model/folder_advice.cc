@@ -262,7 +262,7 @@ std::string Explain(const std::string& folder, absl::string_view name) {
     }
     if (in.names.size() == 1 && in.Has("tokenizer.model")) {
       return absl::StrCat("'", Shown(folder),
-                          "' has a tokenizer.model alone, no model; give a folder with ", kWanted);
+                          "' has only a tokenizer.model, no model; give a folder with ", kWanted);
     }
   }
   return absl::StrCat("'", Shown(folder), "' has no ", name, "; give a Hugging Face folder with ",
@@ -285,12 +285,12 @@ absl::Status ModelFileError(int error, const std::string& path) {
   }
   if (error == ELOOP) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": links lead round in a circle; fetch the model again"));
+        absl::StrCat(path, ": the links form a circle; fetch the model again"));
   }
   if (const std::string target = LinkTarget(path); error == ENOENT && !target.empty()) {
-    return absl::NotFoundError(absl::StrCat(
-        path, ": is a link to ", Shown(target),
-        ", which does not exist; copy model folders with what their links name (cp -rL)"));
+    return absl::NotFoundError(absl::StrCat(path, ": is a link to ", Shown(target),
+                                            ", which does not exist; copy model folders together "
+                                            "with the files that their links point to (cp -rL)"));
   }
   return absl::ErrnoToStatus(error, path);
 }

@@ -189,7 +189,7 @@ std::vector<int> ReadWindows(JsonReader& json, const ModelFamily& family, int la
     if (!good) {
       json.Fail("layer_types",
                 absl::StrCat("for each of ", layers, " layers ",
-                             window == 0 ? "\"full_attention\", for want of a sliding window"
+                             window == 0 ? "\"full_attention\", because there is no sliding window"
                              : family.windows == Windows::kLastLayers
                                  ? "\"full_attention\" or \"sliding_attention\""
                                  : "\"sliding_attention\""));

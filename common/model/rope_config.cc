@@ -72,7 +72,7 @@ int ReadDims(JsonReader& rope, int head_dim, bool partial) {
   constexpr char key[] = "partial_rotary_factor";
   const double part = rope.Number(key, 0, 1, 1);
   const int dims = static_cast<int>(head_dim * part);
-  if (part != 1 && !partial) rope.Fail(key, "1 or nothing");
+  if (part != 1 && !partial) rope.Fail(key, "1, or no such key");
   if (dims < 2 || dims % 2 != 0) {
     rope.Fail(key, absl::StrCat("an even number of at least 2 out of head_dim, ", head_dim));
     return 2;
@@ -185,7 +185,8 @@ RopeConfig ReadRopeConfig(JsonReader& json, const RopeSizes& sizes) {
 
   JsonReader rope = json.Object(five ? "rope_parameters" : "rope_scaling");
   for (const char* layer_type : {"full_attention", "sliding_attention"}) {
-    if (rope.Has(layer_type)) rope.Fail(layer_type, "nothing: one rotary embedding for all layers");
+    if (rope.Has(layer_type))
+      rope.Fail(layer_type, "no such key: one rotary embedding for all layers");
   }
   config.theta = rope.Number("rope_theta", 1, kLargestTheta, config.theta);
   if (rope.Has("partial_rotary_factor")) {
@@ -208,7 +209,7 @@ RopeConfig ReadRopeConfig(JsonReader& json, const RopeSizes& sizes) {
       config.factor = rope.Number("factor", 1, kLargestFactor);
       config.original_context = sizes.max_position_embeddings;
       if (config.dims < 4)
-        rope.Fail("rope_type", "another: \"dynamic\" rotates at least 4 of a head");
+        rope.Fail("rope_type", "another type: \"dynamic\" rotates at least 4 elements of a head");
       break;
     case Type::kYarn:
       ReadYarn(rope, ratio, config);

@@ -159,9 +159,9 @@ absl::Status SafetensorsFile::ReadHeader() {
     if (IsLfsPointer({begin, begin_bytes})) {
       return absl::InvalidArgumentError(LfsPointerMessage(path_));
     }
-    return Bad(absl::StrCat("header length is ", header_bytes, "; expected at most ", room,
-                            " in a file of ", file_bytes_,
-                            " bytes: it was cut short or is no safetensors file, fetch it again"));
+    return Bad(absl::StrCat(
+        "header length is ", header_bytes, "; expected at most ", room, " in a file of ",
+        file_bytes_, " bytes: it was cut short or is not a safetensors file, fetch it again"));
   }
   std::string header(header_bytes, '\0');
   RETURN_IF_ERROR(Read(kLengthBytes, header.data(), header_bytes));
@@ -231,7 +231,7 @@ absl::Status SafetensorsFile::CheckExtents() const {
     if (entry->second.offset != next) {
       return Bad(absl::StrCat(Quoted(entry->first), " begins at byte ",
                               entry->second.offset - data_begin_, " of the data, ",
-                              entry->second.offset < next ? "inside" : "behind a hole after",
+                              entry->second.offset < next ? "inside" : "with a gap after",
                               " the tensor before it; expected ", next - data_begin_));
     }
     next += entry->second.bytes;

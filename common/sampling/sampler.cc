@@ -42,8 +42,9 @@ absl::Status NoLogits(int position) {
 }
 
 absl::Status NoTokenLeftToSample(int position) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "position ", position, " has no token left to sample: bad_words and min_tokens leave none"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("position ", position,
+                   " has no token left to sample: bad_words and min_tokens exclude all of them"));
 }
 
 absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<float> logits,

@@ -52,7 +52,7 @@ absl::Status ReadVocabulary(const JsonNode& vocab, Vocabulary* vocabulary) {
                                       kMaxVocabSize - 1));
     }
     if (vocabulary->Find(Absl(key))) {
-      return vocab.Error(absl::StrCat("token \"", Absl(key), "\" stands there twice"));
+      return vocab.Error(absl::StrCat("token \"", Absl(key), "\" occurs twice"));
     }
     const absl::Status added = vocabulary->Add(Absl(key), static_cast<TokenId>(id));
     if (!added.ok()) return vocab.Error(added.message());
@@ -109,7 +109,7 @@ absl::Status ReadMerges(const JsonNode& node, const Vocabulary& vocabulary, BpeM
       if (!id) {
         return node.ErrorAt(
             suffix, absl::StrCat("merges \"", left, "\" and \"", right, "\", but \"", texts[i],
-                                 "\" is no token of the vocabulary"));
+                                 "\" is not a token of the vocabulary"));
       }
       ids[i] = *id;
     }

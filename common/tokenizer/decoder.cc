@@ -56,7 +56,7 @@ absl::Status Decoder::Read(const JsonNode& node, int depth) {
   }
   if (joined_ || (byte_fallback_ && name == "ByteFallback")) {
     return type.Unsupported(
-        "behind ByteLevel or Fuse only \"Strip\" and \"Metaspace\", and one \"ByteFallback\"");
+        "after ByteLevel or Fuse only \"Strip\" and \"Metaspace\", and one \"ByteFallback\"");
   }
   if (name == "ByteLevel") {
     joined_ = true;
@@ -73,7 +73,7 @@ absl::Status Decoder::Add(const JsonNode& node, absl::StatusOr<Step> step) {
   if (part.size() == kMaxSteps) return node.Error(absl::StrCat("more than ", kMaxSteps, " steps"));
   if (joined_ && step->kind == Step::Kind::kReplace) {
     return node.Get("type")->Unsupported(
-        "behind ByteLevel or Fuse only \"Strip\" and \"Metaspace\"");
+        "after ByteLevel or Fuse only \"Strip\" and \"Metaspace\"");
   }
   if (step->kind == Step::Kind::kReplace && step->with.size() > step->from.size()) {
     growth_ *= static_cast<double>(step->with.size()) / static_cast<double>(step->from.size());

@@ -135,8 +135,8 @@ absl::StatusOr<std::unique_ptr<const JsonFile>> JsonFile::Parse(absl::string_vie
   // The parser copies the text into padded memory of its own, and root_ refers to this memory.
   const simdjson::error_code error = file->parser_.parse(text.data(), text.size()).get(file->root_);
   if (error != simdjson::SUCCESS) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": no valid JSON of ", text.size(),
-                                                   " bytes: ", simdjson::error_message(error)));
+    return absl::InvalidArgumentError(absl::StrCat(name, ": is not valid JSON (", text.size(),
+                                                   " bytes): ", simdjson::error_message(error)));
   }
   return std::unique_ptr<const JsonFile>(std::move(file));
 }

@@ -399,7 +399,7 @@ absl::StatusOr<std::string> PatternFromOniguruma(absl::string_view pattern) {
   }
   if (const auto bad = FindInvalidUtf8(pattern)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("regular expression, byte ", *bad, ": no UTF-8"));
+        absl::StrCat("regular expression, byte ", *bad, ": not UTF-8"));
   }
   return Translator(pattern).Run();
 }

@@ -41,7 +41,7 @@ absl::Status ReadTemplate(const JsonNode& node, const Vocabulary& vocabulary,
       ASSIGN_OR_RETURN(const auto id, sequence->Get("id"));
       ASSIGN_OR_RETURN(const auto name, id.String());
       if (name != "A") return id.Unsupported("\"A\"");
-      if (seen_text) return piece.Error("the text stands there twice");
+      if (seen_text) return piece.Error("the text occurs twice");
       seen_text = true;
       continue;
     }

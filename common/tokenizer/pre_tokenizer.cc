@@ -51,13 +51,13 @@ absl::Status PreTokenizer::Read(const JsonNode& node, int depth, std::vector<Ste
     text_changed_before |= !std::holds_alternative<Cut>(before);
   }
   if (bytes_before && !std::holds_alternative<Cut>(step)) {
-    return type.Unsupported("behind ByteLevel, only steps that cut and change nothing");
+    return type.Unsupported("after ByteLevel, only steps that cut and change nothing");
   }
   if (const auto* metaspace = std::get_if<Metaspace>(&step);
       metaspace != nullptr && metaspace->prepend == Metaspace::Prepend::kFirst &&
       text_changed_before) {
     return node.Error(
-        "prepend_scheme \"first\" behind another step that changes the text is not supported");
+        "prepend_scheme \"first\" after another step that changes the text is not supported");
   }
   steps->push_back(std::move(step));
   return absl::OkStatus();

@@ -162,9 +162,9 @@ absl::Status Tokenizer::SpellOutBytes() {
     if (vocabulary_.Contains(id)) {
       const double max = static_cast<double>(vocabulary_.Text(id).size()) * decoder_->growth();
       if (max > kMaxBytesOfToken) {
-        return absl::InvalidArgumentError(absl::StrCat("may make ", static_cast<int64_t>(max),
-                                                       " bytes of the token ", id,
-                                                       "; supported: at most ", kMaxBytesOfToken));
+        return absl::InvalidArgumentError(
+            absl::StrCat("may turn the token ", id, " into ", static_cast<int64_t>(max),
+                         " bytes; supported: at most ", kMaxBytesOfToken));
       }
       const std::string token = decoder_->BeforeFallback(vocabulary_.Text(id), /*first=*/false);
       const auto byte = decoder_->byte_fallback() ? Decoder::ByteOf(token) : std::nullopt;
@@ -177,7 +177,7 @@ absl::Status Tokenizer::SpellOutBytes() {
     }
     if (bytes_.size() > kMaxBytesOfTokens) {
       return absl::InvalidArgumentError(
-          absl::StrCat("makes more than ", kMaxBytesOfTokens, " bytes of the tokens' texts"));
+          absl::StrCat("turns the tokens' texts into more than ", kMaxBytesOfTokens, " bytes"));
     }
     byte_ends_.push_back(static_cast<uint32_t>(bytes_.size()));
   }
@@ -190,7 +190,7 @@ absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(absl::string_view utf8,
     return absl::InvalidArgumentError(
         absl::StrCat("the text is not UTF-8: byte ", *bad, " of ", utf8.size(), " is 0x",
                      absl::Hex(static_cast<unsigned char>(utf8[*bad]), absl::kZeroPad2),
-                     ", which begins no valid character"));
+                     ", where no valid character begins"));
   }
   std::vector<TokenId> ids;
   if (options.add_special) ids = post_processor_.before;

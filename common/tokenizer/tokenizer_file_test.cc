@@ -47,10 +47,11 @@ TEST(TokenizerFileTest, FileThatIsNotThereOrCannotBeRead) {
 
 TEST(TokenizerFileTest, TextThatIsNoJson) {
   EXPECT_EQ(Load(absl::string_view()).message(), "t.json: is empty; expected a JSON text");
-  EXPECT_THAT(std::string(Load(" ").message()), StartsWith("t.json: no valid JSON of 1 bytes"));
+  EXPECT_THAT(std::string(Load(" ").message()), StartsWith("t.json: is not valid JSON (1 bytes)"));
   EXPECT_THAT(std::string(Load("\xEF\xBB\xBF{}").message()), HasSubstr("byte order mark"));
   EXPECT_THAT(std::string(Load("{\"a\": \"\xFF\"}").message()), HasSubstr("UTF"));
-  EXPECT_THAT(std::string(Load(std::string(100000, '[')).message()), HasSubstr("no valid JSON"));
+  EXPECT_THAT(std::string(Load(std::string(100000, '[')).message()),
+              HasSubstr("is not valid JSON"));
   const std::string whole = ReadTestData("flags.tokenizer.json");
   for (size_t size = 0; size + 2 < whole.size(); size += 97) {
     EXPECT_EQ(Load(whole.substr(0, size)).code(), absl::StatusCode::kInvalidArgument) << size;
@@ -180,7 +181,7 @@ TEST(TokenizerFileTest, StepsMustBeWhole) {
                       [](json& d) {
                         d = {{"type", "ByteLevel"}};
                       }),
-              HasSubstr("behind ByteLevel or Fuse only \"Strip\" and \"Metaspace\""));
+              HasSubstr("after ByteLevel or Fuse only \"Strip\" and \"Metaspace\""));
   EXPECT_THAT(decoder(3,
                       [](json& d) {
                         d = {{"type", "ByteFallback"}};
@@ -191,7 +192,7 @@ TEST(TokenizerFileTest, StepsMustBeWhole) {
                         [](json& j) {
                           std::swap(j["decoder"]["decoders"][0], j["decoder"]["decoders"][3]);
                         }),
-              HasSubstr("$.decoder.decoders[3].type is \"Replace\"; supported: behind"));
+              HasSubstr("$.decoder.decoders[3].type is \"Replace\"; supported: after"));
 
   const auto metaspace = [](const std::function<void(json&)>& edit) {
     return RefusalOf("mistral3", [&](json& j) { edit(j["pre_tokenizer"]); });
@@ -206,7 +207,7 @@ TEST(TokenizerFileTest, StepsMustBeWhole) {
                 p = {{"type", "Sequence"},
                      {"pretokenizers", {{{"type", "Metaspace"}, {"replacement", "_"}}, p}}};
               }),
-              HasSubstr("\"first\" behind another step that changes the text"));
+              HasSubstr("\"first\" after another step that changes the text"));
   EXPECT_THAT(
       RefusalOf("mistral3",
                 [](json& j) {
@@ -217,7 +218,7 @@ TEST(TokenizerFileTest, StepsMustBeWhole) {
       Refusal([](json& j) {
         j["pre_tokenizer"]["pretokenizers"].push_back(j["pre_tokenizer"]["pretokenizers"][1]);
       }),
-      HasSubstr("$.pre_tokenizer.pretokenizers[2].type is \"ByteLevel\"; supported: behind"));
+      HasSubstr("$.pre_tokenizer.pretokenizers[2].type is \"ByteLevel\"; supported: after"));
 }
 
 TEST(TokenizerFileTest, VocabularyMustBeConsistent) {
@@ -234,7 +235,7 @@ TEST(TokenizerFileTest, VocabularyMustBeConsistent) {
   EXPECT_THAT(Refusal([](json& j) { j["model"]["vocab"].erase("é"); }), HasSubstr("\"é\""));
   std::string twice = ReadTestData("llama3.tokenizer.json");
   twice.insert(twice.find("\"vocab\":{") + 9, "\"!\":0,");
-  EXPECT_THAT(std::string(Load(twice).message()), HasSubstr("token \"!\" stands there twice"));
+  EXPECT_THAT(std::string(Load(twice).message()), HasSubstr("token \"!\" occurs twice"));
 
   json no_byte = TestJson();
   no_byte["model"]["merges"] = json::array();
@@ -247,15 +248,15 @@ TEST(TokenizerFileTest, MergesMustBeOfTokens) {
     return [merge](json& j) { j["model"]["merges"][7] = merge; };
   };
   EXPECT_THAT(Refusal(with_merge({"qqq", "a"})),
-              HasSubstr("$.model.merges[7]: merges \"qqq\" and \"a\", but \"qqq\" is no token"));
-  EXPECT_THAT(Refusal(with_merge("x qqq")), HasSubstr("\"qqq\" is no token"));
-  EXPECT_THAT(Refusal(with_merge("~ ~")), HasSubstr("but \"~~\" is no token"));
+              HasSubstr("$.model.merges[7]: merges \"qqq\" and \"a\", but \"qqq\" is not a token"));
+  EXPECT_THAT(Refusal(with_merge("x qqq")), HasSubstr("\"qqq\" is not a token"));
+  EXPECT_THAT(Refusal(with_merge("~ ~")), HasSubstr("but \"~~\" is not a token"));
   for (const json& merge : {json("a"), json("a b c"), json(""), json({"a"}), json({"a", "b", "c"}),
                             json({1, 2}), json(7), json(nullptr), json::object()}) {
     EXPECT_THAT(Refusal(with_merge(merge)), HasSubstr("$.model.merges[7]: found")) << merge;
   }
   EXPECT_THAT(Refusal(with_merge({"a", "<|eot_id|>"})),
-              HasSubstr("is no token"));  // an added token is not in the model's vocabulary
+              HasSubstr("is not a token"));  // an added token is not in the model's vocabulary
 }
 
 TEST(TokenizerFileTest, AddedTokensMustAgreeWithTheVocabulary) {
@@ -344,7 +345,8 @@ TEST(TokenizerFileTest, TokenWhoseTextMayBecomeTooLongIsRefused) {
   };
   EXPECT_THAT(
       Refusal(with_token(2049)),
-      HasSubstr("$.decoder: may make 1049088 bytes of the token 5000; supported: at most 1048576"));
+      HasSubstr(
+          "$.decoder: may turn the token 5000 into 1049088 bytes; supported: at most 1048576"));
   json file = TestJson();
   with_token(2048)(file);
   EXPECT_TRUE(Load(file.dump()).ok());

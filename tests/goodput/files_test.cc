@@ -186,7 +186,7 @@ TEST(ExpectFileTest, BrokenLinesAreNamed) {
   EXPECT_THAT(why("{}\n"), HasSubstr("e:1: baton_goodput_expect: missing"));
   EXPECT_THAT(why("{\"baton_goodput_expect\": 2}\n"), HasSubstr("this tool reads 1"));
   EXPECT_THAT(why(head), HasSubstr("no expected tokens"));
-  EXPECT_THAT(why(head + line + line), HasSubstr("e:3: request 0 stands there twice"));
+  EXPECT_THAT(why(head + line + line), HasSubstr("e:3: request 0 occurs twice"));
   EXPECT_THAT(why(head + "[]\n"), HasSubstr("e:2: the line is no JSON object"));
   EXPECT_THAT(why(head + R"({"index": 0, "request": "xyz", "tokens": [1]})"),
               HasSubstr("e:2: request: 'xyz' is no hash"));

@@ -83,7 +83,7 @@ absl::StatusOr<ExpectFile> ExpectFile::Read(const std::string& path) {
     }
     if (!status.ok()) return refuse(status.message());
     if (!expect.tokens_.emplace(std::make_pair(index, fingerprint), std::move(tokens)).second)
-      return refuse(absl::StrCat("request ", index, " stands there twice"));
+      return refuse(absl::StrCat("request ", index, " occurs twice"));
   }
   if (expect.tokens_.empty())
     return absl::InvalidArgumentError(absl::StrCat(path, ": no expected tokens"));
