@@ -183,15 +183,16 @@ std::string KvPlane::address() const {
 absl::Status KvPlane::Fits(const KvPeer& peer, const KvAddress& at) const {
   if (at.epoch != peer.epoch) {
     return absl::FailedPreconditionError(
-        absl::StrCat("its KV address is of epoch ", at.epoch, ", not ", peer.epoch));
+        absl::StrCat("the peer's KV address has epoch ", at.epoch, ", not ", peer.epoch));
   }
   if (at.layout_fingerprint != options_.layout.Fingerprint()) {
-    return absl::FailedPreconditionError(absl::StrCat("its KV layout is ", at.layout_fingerprint,
-                                                      ", ours ", options_.layout.Fingerprint()));
+    return absl::FailedPreconditionError(absl::StrCat("the peer's KV layout is ",
+                                                      at.layout_fingerprint, ", this worker's ",
+                                                      options_.layout.Fingerprint()));
   }
   if (at.numerics_id != options_.numerics_id) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("its numerics are ", at.numerics_id, ", ours ", options_.numerics_id));
+    return absl::FailedPreconditionError(absl::StrCat("the peer's numerics are ", at.numerics_id,
+                                                      ", this worker's ", options_.numerics_id));
   }
   return absl::OkStatus();
 }
@@ -206,7 +207,7 @@ void KvPlane::SetPeers(const std::vector<KvPeer>& peers) {
       continue;
     }
     if (known != nullptr) {
-      Drop(known, "it has another KV address");
+      Drop(known, "the peer has a new KV address");
       peers_.erase(peer.epoch);
     }
     const auto at = UnpackKvAddress(peer.kv_address);
@@ -379,7 +380,7 @@ void KvPlane::ReadPattern(Peer* peer, size_t offset, size_t bytes) {
         if (!peer->read_status.ok()) return;
         if (!KvMeta::CheckPattern(peer->at.epoch, offset, peer->pattern.data() + offset, bytes)) {
           ++counters_.wrong_pattern;
-          peer->read_status = absl::DataLossError("the pattern it shows is not its own");
+          peer->read_status = absl::DataLossError("the peer's test pattern arrived wrong");
           return;
         }
         peer->pattern_right = offset + bytes;
@@ -388,17 +389,17 @@ void KvPlane::ReadPattern(Peer* peer, size_t offset, size_t bytes) {
 
 bool KvPlane::MoveProof(Peer* peer) {
   if (!peer->reading && !peer->read_status.ok()) {
-    Drop(peer, absl::StrCat("proof: ", peer->read_status.ToString()));
+    Drop(peer, absl::StrCat("proving the link failed: ", peer->read_status.ToString()));
     return true;
   }
   if (now_ - peer->proof_started >= options_.proof_timeout) {
-    Drop(peer, absl::StrCat("proof: ", peer->pattern_right, " of ", KvMeta::kPatternBytes,
-                            " bytes and ", peer->answered ? "an" : "no", " answer in ",
-                            absl::FormatDuration(options_.proof_timeout),
-                            peer->pattern_right == 0
-                                ? "; check that the peer runs, and that no firewall keeps the two "
-                                  "from each other's KV plane (--kv-ports)"
-                                : ""));
+    Drop(peer, absl::StrCat(
+                   "proving the link failed: ", peer->pattern_right, " of ", KvMeta::kPatternBytes,
+                   " bytes of the test pattern and ", peer->answered ? "an" : "no",
+                   " answer to hellos arrived in ", absl::FormatDuration(options_.proof_timeout),
+                   peer->pattern_right == 0 ? "; check that the peer runs, and that no firewall "
+                                              "blocks the KV plane between the two (--kv-ports)"
+                                            : ""));
     return true;
   }
   if (!peer->answered) SayHello(peer);

@@ -343,7 +343,7 @@ TEST(KvProcessesTest, SharedMemoryOfAnotherUserIsNamedAsThat) {
     ASSERT_EQ(seteuid(0), 0);
     ASSERT_FALSE(peer.ok());
     EXPECT_TRUE(absl::StrContains(peer.status().message(),
-                                  "both workers to run as the same user: else give both "
+                                  "both workers to run as the same user; otherwise give both "
                                   "--kv-transports=tcp"))
         << peer.status();
   }

@@ -276,7 +276,7 @@ bool KvPublisher::RunOnce(absl::Time now, bool drained) {
     TellReader(it->first, handover, KvNote::Reason::kUnknown);
     ended_.push_back({it->first, std::move(handover.ended),
                       absl::FailedPreconditionError(
-                          absl::StrCat("hand-over ", it->first, ": no word from a reader in ",
+                          absl::StrCat("hand-over ", it->first, ": no reader renewed its lease in ",
                                        absl::FormatDuration(options_.lease)))});
     it = handovers_.erase(it);
   }

@@ -38,13 +38,14 @@ std::unique_ptr<KvPuller> KvPuller::Create(KvPlane* plane, Options options) {
 KvPuller::~KvPuller() {
   plane_->SetPuller({});
   for (auto& [id, running] : pulls_) {
-    if (running->reads > 0) plane_->Drop(running->pull.ticket().owner_epoch, "the puller ends");
+    if (running->reads > 0)
+      plane_->Drop(running->pull.ticket().owner_epoch, "this worker is shutting down");
   }
   plane_->checksums()->Finish();
   for (auto& [id, running] : pulls_) {
     BATON_CHECK(running->reads == 0) << running->reads;
     if (running->state != State::kEnded) {
-      running->result.status = absl::CancelledError("the puller ends");
+      running->result.status = absl::CancelledError("this worker is shutting down");
     }
     running->done(std::move(running->result));
   }
@@ -54,12 +55,12 @@ absl::Status KvPuller::Check(const KvTicket& ticket, size_t blocks) const {
   const KvPlane::Options& plane = plane_->options();
   if (ticket.layout_fingerprint != plane.layout.Fingerprint()) {
     return absl::FailedPreconditionError(absl::StrCat("the ticket's KV layout is ",
-                                                      ticket.layout_fingerprint, ", ours ",
+                                                      ticket.layout_fingerprint, ", this worker's ",
                                                       plane.layout.Fingerprint()));
   }
   if (ticket.numerics_id != plane.numerics_id) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the ticket's numerics are ", ticket.numerics_id, ", ours ", plane.numerics_id));
+        "the ticket's numerics are ", ticket.numerics_id, ", this worker's ", plane.numerics_id));
   }
   if (ticket.secret.size() != kSecretBytes) {
     return absl::InvalidArgumentError(
@@ -149,11 +150,12 @@ void KvPuller::OnNote(const KvNote& note) {
     running->alive = true;
     running->next_open = now_ + std::min(kRenewEvery, options_.stall / 4);
     if (note.type == KvNote::Type::kRefused) {
-      End(running.get(), absl::FailedPreconditionError(note.reason == KvNote::Reason::kUnknown
-                                                           ? "the owner knows no such hand-over"
-                                                       : note.reason == KvNote::Reason::kSuperseded
-                                                           ? "a later attempt has taken it over"
-                                                           : "the owner gave it up"));
+      End(running.get(),
+          absl::FailedPreconditionError(note.reason == KvNote::Reason::kUnknown
+                                            ? "the owner does not have this hand-over"
+                                        : note.reason == KvNote::Reason::kSuperseded
+                                            ? "a later attempt has replaced this hand-over"
+                                            : "the owner has given up this hand-over"));
       return;
     }
     const bool was_complete = running->pull.complete();
@@ -172,15 +174,15 @@ void KvPuller::Begin(Running* running) {
   const KvTicket& ticket = running->pull.ticket();
   const KvPlane::LinkState link = plane_->StateOf(ticket.owner_epoch);
   if (link == KvPlane::LinkState::kUnknown || link == KvPlane::LinkState::kDown) {
-    End(running,
-        absl::UnavailableError(link == KvPlane::LinkState::kDown ? "its link is down"
-                                                                 : "it is not among our peers"));
+    End(running, absl::UnavailableError(link == KvPlane::LinkState::kDown
+                                            ? "the link to the owner is down"
+                                            : "the owner is not one of this worker's peers"));
     return;
   }
   if (running->started == absl::InfinitePast()) running->started = now_;
   if (link == KvPlane::LinkState::kProving) {
     if (now_ - running->started >= options_.stall) {
-      End(running, absl::UnavailableError("its link is not proven yet"));
+      End(running, absl::UnavailableError("the link to the owner is not proven yet"));
     }
     return;
   }
@@ -244,12 +246,12 @@ void KvPuller::Move(Running* running, bool drained) {
     // A read that is still under way may write into the pull's blocks at any time, so the blocks
     // can't be given back.
     if (running->reads > 0 && now_ - running->ended_at >= options_.stall) {
-      plane_->Drop(ticket.owner_epoch, absl::StrCat(running->reads, " reads do not end"));
+      plane_->Drop(ticket.owner_epoch, absl::StrCat(running->reads, " reads did not end"));
     }
     return;
   }
   if (!LinkStands(*running)) {
-    End(running, absl::UnavailableError("its link was lost"));
+    End(running, absl::UnavailableError("the link to the owner was lost"));
     return;
   }
   if (!running->read_error.ok()) {
@@ -272,11 +274,12 @@ void KvPuller::Move(Running* running, bool drained) {
                       now_ - running->unanswered_since >= options_.stall / 2;
   const bool stuck = running->reads > 0 && now_ - running->reads_since >= options_.stall;
   if (drained && (silent || stuck)) {
-    End(running, absl::DeadlineExceededError(absl::StrCat(
-                     "no ", silent ? "note and no byte" : "byte", " in ",
-                     absl::FormatDuration(options_.stall), ", ", running->reads, " reads posted")));
+    End(running,
+        absl::DeadlineExceededError(absl::StrCat(
+            "no ", silent ? "note and no bytes" : "bytes", " arrived in ",
+            absl::FormatDuration(options_.stall), ", ", running->reads, " reads under way")));
     if (running->reads > 0 || now_ - plane_->HeardFrom(ticket.owner_epoch) >= options_.stall) {
-      plane_->Drop(ticket.owner_epoch, "it stalls");
+      plane_->Drop(ticket.owner_epoch, "a pull made no progress");
     }
     return;
   }

@@ -9,8 +9,8 @@ namespace baton {
 namespace {
 
 absl::Status TryIpc(const DevicePoolKey& key, const DeviceReader& reader, DevicePool* pool) {
-  if (key.handle.empty()) return absl::FailedPreconditionError("its owner can't export it");
-  if (key.node != reader.node) return absl::FailedPreconditionError("it is on another node");
+  if (key.handle.empty()) return absl::FailedPreconditionError("the owner can't export its pool");
+  if (key.node != reader.node) return absl::FailedPreconditionError("the pool is on another node");
   ASSIGN_OR_RETURN(const auto imported, reader.runtime->ImportMemory(key.handle));
   pool->imported = imported;
   const std::string between = reader.runtime->LinkTo(key.device);
@@ -20,7 +20,8 @@ absl::Status TryIpc(const DevicePoolKey& key, const DeviceReader& reader, Device
 
 absl::Status TryDirect(const DevicePoolKey& key, const DeviceReader& reader, DevicePool* pool) {
   RETURN_IF_ERROR(reader.reads_devices);
-  if (key.direct.empty()) return absl::FailedPreconditionError("its owner has not registered it");
+  if (key.direct.empty())
+    return absl::FailedPreconditionError("the owner has not registered its pool");
   pool->direct = key.direct;
   return absl::OkStatus();
 }
@@ -33,7 +34,7 @@ absl::StatusOr<DevicePath> DevicePathFromName(absl::string_view name) {
   if (name == "direct") return DevicePath::kDirect;
   if (name == "bounced") return DevicePath::kBounced;
   return absl::InvalidArgumentError(absl::StrCat(
-      "'", name, "' is no way to device memory; there are auto, ipc, direct and bounced"));
+      "'", name, "' is not a path to device memory; it takes auto, ipc, direct or bounced"));
 }
 
 absl::StatusOr<DevicePool> OpenDevicePool(const DevicePoolKey& key, const DeviceReader& reader,
@@ -59,7 +60,7 @@ absl::StatusOr<DevicePool> OpenDevicePool(const DevicePoolKey& key, const Device
     if (status.ok()) return pool;
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("device memory that can't be read as asked: ", pool.why));
+      absl::StrCat("device memory can't be read by the path asked for: ", pool.why));
 }
 
 }  // namespace baton

@@ -45,14 +45,15 @@ TEST(DevicePathTest, TheFirstWayThatThereIsIsTaken) {
   key.node = 8;
   pool = OpenDevicePool(key, reader, DevicePath::kAuto);
   EXPECT_EQ(pool->path, DevicePath::kDirect);
-  EXPECT_EQ(pool->why, "not by cuda ipc: it is on another node");
+  EXPECT_EQ(pool->why, "not by cuda ipc: the pool is on another node");
 
   key.direct.clear();
   pool = OpenDevicePool(key, reader, DevicePath::kAuto);
   EXPECT_EQ(pool->path, DevicePath::kBounced);
-  EXPECT_EQ(pool->why,
-            "not by cuda ipc: it is on another node; not by ucx auto: its owner has not registered "
-            "it");
+  EXPECT_EQ(
+      pool->why,
+      "not by cuda ipc: the pool is on another node; not by ucx auto: the owner has not registered "
+      "its pool");
 
   key.direct = "their key";
   reader.reads_devices = absl::FailedPreconditionError("no cuda_copy");
@@ -69,7 +70,7 @@ TEST(DevicePathTest, AWayThatIsAskedForIsTheOnlyOne) {
   key.handle = "no handle";
   EXPECT_EQ(OpenDevicePool(key, reader, DevicePath::kBounced)->path, DevicePath::kBounced);
   for (const auto& [path, words] :
-       {std::pair(DevicePath::kIpc, "not by cuda ipc: it is on another node"),
+       {std::pair(DevicePath::kIpc, "not by cuda ipc: the pool is on another node"),
         {DevicePath::kDirect, "not by ucx auto: no RDMA"}}) {
     const absl::Status status = OpenDevicePool(key, reader, path).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -237,7 +238,7 @@ TEST(UcxDevicesTest, WhatIsMissingIsTold) {
   const std::vector<std::string> plain = {"sysv", "posix", "tcp"};
   absl::Status status = UcxReadsDevices(UCS_BIT(UCS_MEMORY_TYPE_HOST), plain);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no memory of CUDA"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("can't use the memory of CUDA"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("sysv, posix, tcp"));
   const uint64_t cuda = UCS_BIT(UCS_MEMORY_TYPE_HOST) | UCS_BIT(UCS_MEMORY_TYPE_CUDA);
   status = UcxReadsDevices(cuda, {"tcp", "cuda_copy", "cuda_ipc"});
@@ -255,8 +256,9 @@ TEST(UcxDevicesTest, AUcxWithoutCudaSaysSoAndTheOtherWaysAreLeft) {
   const auto ucx = CreateUcxTransport({.tls = "auto", .device_memory = true}).value();
   const absl::Status status = ucx->RegisterDeviceMemory(memory, 4096).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), testing::AllOf(HasSubstr("no memory of CUDA devices"),
-                                                            HasSubstr("tcp"), HasSubstr("sysv")));
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(HasSubstr("can't use the memory of CUDA devices"), HasSubstr("tcp"),
+                             HasSubstr("sysv")));
   device->Free(memory);
 }
 #endif

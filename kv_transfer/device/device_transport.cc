@@ -113,7 +113,7 @@ class DeviceTransport : public Transport {
   std::unique_ptr<DeviceCopies> copies_;
   std::vector<TransportMemory> pools_;
   // OK if `inner_` can read and write our pools directly, otherwise the reason.
-  absl::Status direct_ = absl::FailedPreconditionError("we have no pool");
+  absl::Status direct_ = absl::FailedPreconditionError("this worker has no pool");
   std::function<void(absl::string_view)> handler_;
   std::map<PeerId, Peer> peers_;  // The keys are peer ids of `inner_`.
   std::deque<StageNote> asked_;
@@ -156,7 +156,7 @@ DeviceTransport::~DeviceTransport() {
 }
 
 absl::StatusOr<TransportMemory> DeviceTransport::AllocatePool(size_t bytes) {
-  if (bytes == 0) return absl::InvalidArgumentError("no bytes asked for");
+  if (bytes == 0) return absl::InvalidArgumentError("0 bytes were asked for");
   ASSIGN_OR_RETURN(const auto data, runtime_->Allocate(bytes, true));
   absl::Status zeroed = runtime_->Fill(data, 0, bytes, copies_->stream());
   zeroed.Update(runtime_->Synchronize(copies_->stream()));
@@ -448,7 +448,7 @@ void DeviceTransport::CloseImports(PeerId id, Peer* peer) {
 void DeviceTransport::OnUnmap(const UnmapNote& note) {
   for (auto& [id, peer] : peers_) {
     if (peer.import_id == 0 || peer.import_id != note.id) continue;
-    peer.freed = absl::UnavailableError("its owner frees its pools");
+    peer.freed = absl::UnavailableError("the owner frees its pools");
     Fail(&peer, peer.freed);
     CloseImports(id, &peer);
   }

@@ -97,7 +97,7 @@ TEST(PoolImportersTest, AnOwnerThatEndsFreesItsPoolWhenItsReaderHasClosedIt) {
   owner.End();
   absl::Status status;
   for (int i = 0; i < 100'000 && status.ok() && !HasFailure(); ++i) status = read();
-  EXPECT_EQ(status, absl::UnavailableError("its owner frees its pools"));
+  EXPECT_EQ(status, absl::UnavailableError("the owner frees its pools"));
   EXPECT_EQ(read(), status);
   reader->Disconnect(peer);
 }

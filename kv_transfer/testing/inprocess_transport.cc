@@ -83,7 +83,7 @@ class InProcessTransport : public Transport {
   std::string address() const override { return address_; }
 
   absl::StatusOr<TransportMemory> Allocate(size_t bytes) override {
-    if (bytes == 0) return absl::InvalidArgumentError("no bytes asked for");
+    if (bytes == 0) return absl::InvalidArgumentError("0 bytes were asked for");
     RETURN_IF_ERROR(CheckMemoryFor(bytes));
     auto region = std::make_shared<Region>(bytes);
     if (region->data == nullptr) {

@@ -17,8 +17,8 @@ absl::StatusOr<PortRange> PortRange::Parse(const std::string& text) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--kv-ports is '", text,
         "'; it takes FIRST-LAST, from 1 to 65535 and at least two of them, such as 50100-50115: a "
-        "worker takes two on each network interface, and the kernel keeps the port of a worker "
-        "that was killed for a minute"));
+        "worker takes two on each network interface, and a port stays taken for "
+        "a minute after its worker was killed"));
   }
   return range;
 }

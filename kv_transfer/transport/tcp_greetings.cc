@@ -90,20 +90,21 @@ void TcpGreetings::Question::TakeAnswer(Asked* asked) {
   if (!in.ok()) return;
   const std::string greeter = asked->connecting.to().ToString();
   if (magic != kAnswerMagic) {
-    asked->why = absl::StrCat("what listens at ", greeter, " is no worker of this version");
+    asked->why =
+        absl::StrCat("the program that listens at ", greeter, " is not a worker of this version");
     return;
   }
   const std::string words(in.GetFixed(bytes));
   if (!in.ok()) return;
   const std::string own = asked->own_kv.ToString();
   if (!in.at_end()) {
-    asked->why = absl::StrCat(greeter, " answers more than it should");
+    asked->why = absl::StrCat(greeter, " sent more bytes than an answer has");
   } else if (said == Said::kReached) {
     asked->reached = true;
   } else if (said == Said::kNotReached) {
-    asked->why =
-        absl::StrCat("the other worker can't connect back to ", own,
-                     ", where this one takes KV: ", words, ": open --kv-ports here, for it");
+    asked->why = absl::StrCat("the other worker can't connect back to ", own,
+                              ", where this one takes KV: ", words,
+                              ": open --kv-ports here for the other worker");
   } else if (said == Said::kOtherSource) {
     asked->why = absl::StrCat("the other worker sees this one at ", words, " and not at ", own,
                               ", where it takes KV: workers can't reach each other through "
@@ -141,7 +142,8 @@ void TcpGreetings::Question::MoveAsked(Asked* asked, uint64_t peer_id, int event
   }
   char bytes[kAnswerHeadBytes + kMaxWords];
   const ssize_t got = recv(connecting.fd(), bytes, sizeof(bytes), 0);
-  if (got == 0) return fail("it closes the connection, as it does where too many ask");
+  if (got == 0)
+    return fail("it closed the connection, as a worker does when too many others connect");
   if (got < 0) {
     if (errno != EAGAIN && errno != EINTR) fail(Words(errno));
     return;
@@ -383,9 +385,9 @@ void TcpGreetings::LogNoWayBack(const SocketAddress& kv, const std::string& why,
   }
   Log(Severity::kWarning, "kv_no_way_back",
       {{"to", kv.ToString()},
-       {"why", absl::StrCat("can't connect to ", kv.ToString(),
-                            ", where a worker takes KV that reaches this one: ", why,
-                            ": open --kv-ports there; until then no KV goes between the two")}});
+       {"why", absl::StrCat("another worker reaches this one, but this one can't connect to ",
+                            kv.ToString(), ", where that worker takes KV: ", why,
+                            ": open --kv-ports there; until then no KV passes between the two")}});
 }
 
 }  // namespace baton

@@ -166,8 +166,8 @@ TEST_F(TcpGreetingsTest, NamesTheOwnPortThatThePeerFindsClosed) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(status.message(),
             absl::StrCat("the other worker can't connect back to ", way.own_kv.ToString(),
-                         ", where this one takes KV: Connection refused: open --kv-ports here, "
-                         "for it"));
+                         ", where this one takes KV: Connection refused: open --kv-ports here for "
+                         "the other worker"));
 }
 
 TEST_F(TcpGreetingsTest, NamesTheGreeterThatIsClosed) {

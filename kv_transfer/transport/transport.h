@@ -63,7 +63,7 @@ class Transport {
   // with Unimplemented, and its connection keeps working.
   virtual absl::StatusOr<TransportMemory> RegisterDeviceMemory([[maybe_unused]] std::byte* data,
                                                                [[maybe_unused]] size_t bytes) {
-    return absl::FailedPreconditionError(name() + " reads host memory alone");
+    return absl::FailedPreconditionError(name() + " reads only host memory");
   }
   // Opaque bytes that a peer needs to Connect.
   virtual std::string address() const = 0;

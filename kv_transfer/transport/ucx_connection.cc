@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<UcxConnection>> UcxConnection::Create(absl::strin
     const absl::Status failure =
         UcxError(absl::StatusCode::kUnavailable,
                  absl::StrCat(forbidden ? "connecting by shared memory, which needs both workers "
-                                          "to run as the same user: else give both "
+                                          "to run as the same user; otherwise give both "
                                           "--kv-transports=tcp"
                                         : "connecting",
                               words.Take()),

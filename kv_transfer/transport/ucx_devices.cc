@@ -79,19 +79,18 @@ uint64_t UcxMemoryTypesOf(ucp_context_h context) {
 absl::Status UcxReadsDevices(uint64_t memory_types, absl::Span<const std::string> transports) {
   const std::string has = absl::StrCat("it has ", absl::StrJoin(transports, ", "));
   if ((memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "UCX knows no memory of CUDA devices here: it was built without, found no device, or its "
-        "transports leave cuda_copy out (",
-        has, ")"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("UCX can't use the memory of CUDA devices here: it was built without CUDA, "
+                     "found no device, or does not use cuda_copy (",
+                     has, ")"));
   }
   const bool reads = std::any_of(transports.begin(), transports.end(), [](const auto& name) {
     return absl::StartsWith(name, "rc") || absl::StartsWith(name, "dc");
   });
   if (reads) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("none of UCX's transports reads device memory past the owner's processor, as rc "
-                   "and dc do over "
-                   "RDMA (",
+      absl::StrCat("none of UCX's transports reads device memory without the owner's processor, as "
+                   "rc and dc do over RDMA (",
                    has, ")"));
 }
 

@@ -98,7 +98,7 @@ absl::Status CheckDevices(const std::string& devices, bool tcp) {
       if (why.empty()) continue;
       return absl::UnavailableError(absl::StrCat(
           "network device '", name, "' of --kv-net-device ", why, ", as `ip address show ", name,
-          "` shows: KV could not travel over it; start the worker when it is up"));
+          "` shows, so KV could not travel over it; start the worker once the device is up"));
     }
     std::vector<std::string> here;
     if (struct if_nameindex* const all = if_nameindex(); all != nullptr) {

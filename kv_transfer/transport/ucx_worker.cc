@@ -41,7 +41,7 @@ constexpr uint64_t kShmBytes = 16 << 20;
 // Returns the reason why UCX can't get shared memory for its queues, and a remedy, or "" if no
 // reason is visible from outside UCX. `said` is UCX's message.
 std::string ShortOfSharedMemory(absl::string_view said) {
-  constexpr char kOr[] = ", or keep KV off it with --kv-transports=tcp";
+  constexpr char kOr[] = ", or use --kv-transports=tcp, which does not need it";
   if (absl::StrContains(said, "shmget") || absl::StrContains(said, "shmmax")) {
     return absl::StrCat(
         "the limits of SysV shared memory are too low (kernel.shmmax, kernel.shmall "
@@ -58,7 +58,7 @@ std::string ShortOfSharedMemory(absl::string_view said) {
   return absl::StrCat("/dev/shm is full: it has ", free, " of ",
                       uint64_t{shm.f_blocks} * shm.f_frsize, " bytes free, and a worker needs ",
                       kShmBytes >> 20,
-                      " MiB there: remove what lies in it, enlarge it (docker run --shm-size=1g; "
+                      " MiB there: delete files in it, enlarge it (docker run --shm-size=1g; "
                       "in Kubernetes an emptyDir of medium Memory at /dev/shm)",
                       kOr);
 }
@@ -87,10 +87,10 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
   ucp_config_release(config);
   if (status != UCS_OK) {
     context_ = nullptr;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--kv-transports '", options.tls, "' and --kv-net-device '", options.net_devices,
-        "' leave UCX no way to carry KV (", ucs_status_string(status),
-        "): take auto, shm, tcp, or names that `ucx_info -d` lists", words.Take()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-transports '", options.tls, "' and --kv-net-device '",
+                     options.net_devices, "' fit no transport of UCX (", ucs_status_string(status),
+                     "): take auto, shm, tcp, or names that `ucx_info -d` lists", words.Take()));
   }
   ucp_worker_params_t worker{};
   worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -175,7 +175,7 @@ ucs_status_t UcxWorker::OnNote(void* self, const void*, size_t header_bytes, voi
 }
 
 absl::StatusOr<TransportMemory> UcxWorker::Allocate(size_t bytes) {
-  if (bytes == 0) return absl::InvalidArgumentError("no bytes asked for");
+  if (bytes == 0) return absl::InvalidArgumentError("0 bytes were asked for");
   RETURN_IF_ERROR(CheckMemoryFor(bytes));
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |

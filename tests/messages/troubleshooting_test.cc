@@ -197,11 +197,10 @@ TEST(TroubleshootingTest, EveryRefusalOfAProgramHasARow) {
                   // Texts that describe the expected value within a longer message.
                   "a number from … to …", "true or false", "a string", "…, or a list of such",
                   "at most … lists of 1 to … of …", "an object",
-                  // Reasons why a worker can't read a peer's memory, which occur while it runs and
-                  // do not end it.
-                  "its owner can't export it", "it is on another node",
-                  "its owner has not registered it",
-                  "device memory that can't be read as asked: …"}});
+                  // Messages about the path to a peer's memory, at run time.
+                  "the owner can't export its pool", "the pool is on another node",
+                  "the owner has not registered its pool",
+                  "device memory can't be read by the path asked for: …"}});
   EXPECT_GE(found, 150u);
 }
 
