@@ -63,9 +63,9 @@ std::vector<DeviceMemoryPlan::Part> PartsOf(const DeviceMemoryPlan::Options& opt
       {absl::StrCat("logits of ", limits.logit_rows, " rows"), Sum(device, step.Logits()),
        options.batch_flag, "logits_bytes"},
       {absl::StrCat("sampling of ", step.sample_rows, " tokens"), Sum(device, step.Samples()),
-       options.batch_flag, "draws_bytes"},
+       options.batch_flag, "samples_bytes"},
       {"uploads of a step", Sum(device, step.Uploads()), "--context", "uploads_bytes"},
-      {"workspace of GEMMs", Sum(device, {device.info().workspace_bytes}), "", "products_bytes"},
+      {"workspace of GEMMs", Sum(device, {device.info().workspace_bytes}), "", "gemms_bytes"},
       {"graphs and kernels", device.info().driver_bytes, "", "driver_bytes"}};
   std::erase_if(parts, [](const DeviceMemoryPlan::Part& part) { return part.bytes == 0; });
   return parts;

@@ -15,7 +15,7 @@ absl::Status Backend::StartStep(const StepArgs& step, StepOps ops) {
   for (size_t i = 0; i < step.samples.size(); ++i) {
     if (step.samples[i] == nullptr) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("step: logit row ", i, " is to be sampled from, which this backend does not"));
+        absl::StrCat("step: logit row ", i, " is to be sampled, which this backend can't do"));
   }
   for (size_t row = 0; row < step.follows.size(); ++row) {
     if (step.follows[row] == -1) continue;
@@ -42,7 +42,7 @@ absl::StatusOr<std::shared_ptr<float[]>> Backend::AllocateResults(size_t floats)
   std::shared_ptr<float[]> memory(new (std::nothrow) float[floats]);
   if (memory != nullptr) return memory;
   return absl::ResourceExhaustedError(
-      absl::StrCat("logits: ", floats * sizeof(float), " bytes of memory are not to be had"));
+      absl::StrCat("logits: ", floats * sizeof(float), " bytes of memory could not be allocated"));
 }
 
 }  // namespace baton

@@ -89,8 +89,7 @@ class CpuBackend final : public Backend {
   std::string Describe() const override {
     std::string text = absl::StrCat("cpu: ", kernels_.name);
     if (bf16_ != nullptr) {
-      absl::StrAppend(&text, ", products in ", CpuNumericsName(numerics_), " order by ",
-                      bf16_->name);
+      absl::StrAppend(&text, ", GEMMs in ", CpuNumericsName(numerics_), " order by ", bf16_->name);
     }
     absl::StrAppend(&text, ", ", team_.threads(), team_.threads() == 1 ? " thread" : " threads");
     return text;

@@ -53,8 +53,9 @@ absl::StatusOr<const Bf16Kernels*> ChooseAmxOrder(Isa isa) {
   const bool tiles = host.amx_bf16 && TilesSumAsSaid();
   if (isa == Isa::kAmx && !tiles) {
     return absl::FailedPreconditionError(
-        host.amx_bf16 ? "this processor's tdpbf16ps does not sum in the order of numerics 'amx'"
-                      : "this processor has no AMX bf16 tiles, or the kernel does not lend them");
+        host.amx_bf16
+            ? "this processor's tdpbf16ps does not sum in the order of numerics 'amx'"
+            : "this processor has no AMX bf16 tiles, or the operating system does not allow them");
   }
   if (isa != Isa::kAvx512 && tiles) return &kAmxTiles;
   return host.avx512 ? &kAmxOrderAvx512 : &kAmxOrderAvx2;
@@ -171,11 +172,12 @@ absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, DType weigh
     if (name != CpuNumericsName(numerics)) continue;
     if (bf16) return numerics;
     return absl::InvalidArgumentError(absl::StrCat(
-        "'", name, "' rounds activations to bf16, for weights of that type; this model's are ",
+        "'", name,
+        "' rounds activations to bf16, so it needs bf16 weights; this model's weights are ",
         DTypeName(weights)));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("'", name, "' is none of auto, portable, f32, amx and avx512-bf16"));
+      absl::StrCat("'", name, "' is not one of auto, portable, f32, amx and avx512-bf16"));
 }
 
 }  // namespace baton

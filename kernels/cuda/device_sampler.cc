@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(
   if (!within(options.vocab, kMaxSampleVocab) || !within(options.max_rows, kMaxRows) ||
       !within(options.slots, 1 << 20) || !within(options.history_tokens, options.vocab)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("drawing on the device for a vocabulary of ", options.vocab, ", ",
+        absl::StrCat("sampling on the device for a vocabulary of ", options.vocab, ", ",
                      options.max_rows, " rows, ", options.slots, " sequences of ",
                      options.history_tokens, " distinct tokens; it takes 1 to ", kMaxSampleVocab,
                      ", ", kMaxRows, ", ", 1 << 20, ", and the vocabulary"));
@@ -279,9 +279,9 @@ absl::StatusOr<DeviceSampler::Needs> DeviceSampler::Prepare(absl::Span<const Row
     if (row.slot == -1) continue;
     if (row.slot < 0 || row.slot >= options_.slots || !slots_[row.slot].joined ||
         used_[row.slot] == prepares_) {
-      return absl::InvalidArgumentError(absl::StrCat("row ", i, " is sampled for slot ", row.slot,
-                                                     " of ", options_.slots,
-                                                     ", which nobody joined or another row has"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("row ", i, " is sampled for slot ", row.slot, " of ", options_.slots,
+                       ", which no sequence joined or another row uses"));
     }
     used_[row.slot] = prepares_;
     const Slot& slot = slots_[row.slot];
@@ -308,7 +308,7 @@ absl::Status DeviceSampler::Enqueue(float* logits, int32_t* tokens, int rows, co
   if (rows < 1 || rows > options_.max_rows || static_cast<size_t>(rows) < prepared_.size() ||
       !needs.Covers(needs_)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("drawing for ", rows, " rows; prepared are ", prepared_.size(), " of at most ",
+        absl::StrCat("sampling ", rows, " rows; ", prepared_.size(), " are prepared, of at most ",
                      options_.max_rows, needs.Covers(needs_) ? "" : ", which need more kernels"));
   }
   SampleParams params = {
@@ -354,8 +354,7 @@ absl::Status DeviceSampler::Enqueue(float* logits, int32_t* tokens, int rows, co
 
 absl::Status DeviceSampler::Fetch() {
   if (waiting_ == kInFlight) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(kInFlight, " steps were fetched that nobody took"));
+    return absl::FailedPreconditionError(absl::StrCat(kInFlight, " fetched steps were not taken"));
   }
   const int slot = (oldest_ + waiting_) % kInFlight;
   Fetched& fetched = fetched_[slot];
@@ -395,7 +394,7 @@ absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> DeviceSampler::Take() 
   std::vector<absl::StatusOr<SampledToken>> tokens;
   for (size_t i = 0; i < fetched.rows.size(); ++i) {
     tokens.push_back(fetched.rows[i].slot < 0
-                         ? absl::FailedPreconditionError("the row is nobody's")
+                         ? absl::FailedPreconditionError("no sequence has this row")
                          : Decode(fetched.rows[i].position, results[i],
                                   alternatives + i * kMaxAlternatives, fetched.alternatives[i]));
   }

@@ -148,7 +148,7 @@ TEST_F(DeviceSamplerOnDevice, RefusesWhatCanNotBe) {
   ASSERT_EQ(sampler->Prepare({{0, 1, 0}}).status(), absl::OkStatus());
   EXPECT_THAT(sampler->Enqueue(nullptr, nullptr, 1, {}).message(), HasSubstr("need more kernels"));
   EXPECT_THAT(sampler->Enqueue(nullptr, nullptr, 3, {.samples = true}).message(),
-              HasSubstr("drawing for 3 rows"));
+              HasSubstr("sampling 3 rows"));
   EXPECT_EQ(sampler->Take().status().code(), absl::StatusCode::kFailedPrecondition);
 }
 

@@ -76,7 +76,7 @@ absl::Status StepSamples::CheckFollows(const StepArgs& step) const {
     if (follows < static_cast<int>(latest_.size()) && latest_[follows]) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("step: row ", row, " follows logit row ", follows,
-                     " of the step before, which drew nothing from it"));
+                     " of the step before, which sampled nothing from it"));
   }
   return absl::OkStatus();
 }

@@ -161,7 +161,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "--threads=-1"}, "-1"});
     cases.push_back({program, {model, "--threads=many"}, "many"});
     cases.push_back(
-        {program, {model, "--numerics=sse"}, "--numerics: 'sse' is none of auto, portable"});
+        {program, {model, "--numerics=sse"}, "--numerics: 'sse' is not one of auto, portable"});
     cases.push_back({program, {model, "--kv-bytes=1000"}, "1000"});
     cases.push_back({program, {model, "--kv-bytes=-5"}, "-5"});
     cases.push_back({program, {model, "--kv-bytes=1000000000000000"}, "1000000000000000"});

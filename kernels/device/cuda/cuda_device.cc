@@ -38,7 +38,7 @@ absl::Status CudaDeviceCountStatus(cudaError_t error, int driver) {
   }
   if (error == cudaErrorNoDevice) {
     return absl::FailedPreconditionError(absl::StrCat(
-        words, "; `nvidia-smi` and $CUDA_VISIBLE_DEVICES tell which GPUs this process may see"));
+        words, "; `nvidia-smi` and $CUDA_VISIBLE_DEVICES show which GPUs this process may see"));
   }
   if (error != cudaErrorInsufficientDriver) return absl::InternalError(words);
   return absl::InternalError(absl::StrCat(words, ": the driver is made for CUDA ",

@@ -103,8 +103,8 @@ absl::StatusOr<cublasLtMatmulAlgo_t> CudaGemms::Algorithm(const DenseGemm& p, in
                                             p.algorithm, " was asked for, counted from 0"));
   }
   if (found == 0) {
-    return absl::InternalError(absl::StrCat("cuBLASLt knows no way to multiply [", rows, ", ", p.k,
-                                            "] by [", p.n, ", ", p.k, "]"));
+    return absl::InternalError(absl::StrCat("cuBLASLt has no algorithm to multiply [", rows, ", ",
+                                            p.k, "] by [", p.n, ", ", p.k, "]"));
   }
   return algorithms_[key] = proposed[p.algorithm].algo;
 }

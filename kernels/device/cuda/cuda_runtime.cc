@@ -233,7 +233,7 @@ class CudaRuntime : public DeviceRuntime {
     RETURN_IF_ERROR(CheckGemm(gemm));
     ASSIGN_OR_RETURN(auto own, Own(stream));
     if (!own->computes) {
-      return absl::FailedPreconditionError("Product: the stream was made for copies");
+      return absl::FailedPreconditionError("Gemm: the stream was made for copies");
     }
     RETURN_IF_ERROR(gemms_.status());
     if (gemm.rows == 0) return absl::OkStatus();

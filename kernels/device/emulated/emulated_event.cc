@@ -71,7 +71,7 @@ absl::StatusOr<std::shared_ptr<SharedEvent>> SharedEvent::Open(int file, uint64_
   struct stat about;
   if (fstat(file, &about) != 0) return SystemError("fstat");
   if (about.st_ino != inode || about.st_size != sizeof(Page)) {
-    return absl::FailedPreconditionError("the event of this handle is not there any more");
+    return absl::FailedPreconditionError("the event of this handle no longer exists");
   }
   const int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
   if (own < 0) return SystemError("fcntl");

@@ -83,9 +83,9 @@ absl::StatusOr<EmulatedWork> EmulatedGemmWork(EmulatedAddressSpace* space, const
   const size_t out_extent = ((p.rows - 1) * p.out_stride + p.n) * out_bytes;
   const size_t weight_extent = size_t{sizeof(uint16_t)} * p.n * p.k;
   const auto check = [space, p, in_extent, weight_extent, out_extent] {
-    absl::Status status = space->CheckDevice("Product: in: ", p.in, in_extent);
-    if (status.ok()) status = space->CheckDevice("Product: weight: ", p.weight, weight_extent);
-    if (status.ok()) status = space->CheckDevice("Product: out: ", p.out, out_extent);
+    absl::Status status = space->CheckDevice("Gemm: in: ", p.in, in_extent);
+    if (status.ok()) status = space->CheckDevice("Gemm: weight: ", p.weight, weight_extent);
+    if (status.ok()) status = space->CheckDevice("Gemm: out: ", p.out, out_extent);
     return status;
   };
   RETURN_IF_ERROR(check());
@@ -95,7 +95,7 @@ absl::StatusOr<EmulatedWork> EmulatedGemmWork(EmulatedAddressSpace* space, const
     if (!space->check()) return absl::OkStatus();
     simt::MemoryMap& map = space->map();
     if (!map.Written(p.weight, weight_extent)) {
-      return absl::InternalError("Product: some of weight has been written by nobody");
+      return absl::InternalError("Gemm: a part of weight was never written");
     }
     // An output row counts as unwritten if its input row has unwritten bytes or, with `accumulate`,
     // if its old output has. A later read of the output row reports the error.

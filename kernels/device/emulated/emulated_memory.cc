@@ -51,7 +51,7 @@ absl::Status SystemError(absl::string_view call) {
 absl::StatusOr<std::unique_ptr<EmulatedMemory>> EmulatedMemory::Create(size_t bytes) {
   if (bytes == 0 || bytes > (size_t{1} << 46)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("emulated device memory of ", bytes, " bytes; 1 to 2^46 can be had"));
+        absl::StrCat("emulated device memory of ", bytes, " bytes; it takes 1 to 2^46"));
   }
   std::unique_ptr<EmulatedMemory> memory(new EmulatedMemory);
   memory->total_bytes_ = memory->free_bytes_ = WholePages(bytes);
@@ -183,7 +183,7 @@ absl::StatusOr<std::byte*> EmulatedMemory::Map(int file, const EmulatedHandle& h
       pread(file, &generation, sizeof(generation), static_cast<off_t>(handle.generation_at)) !=
           static_cast<ssize_t>(sizeof(generation)) ||
       generation != handle.generation) {
-    return absl::FailedPreconditionError("the memory of this handle is not there any more");
+    return absl::FailedPreconditionError("the memory of this handle no longer exists");
   }
   for (auto& [begin, piece] : pieces_) {
     if (piece.pages == nullptr || piece.inode != handle.inode || piece.offset != handle.offset ||

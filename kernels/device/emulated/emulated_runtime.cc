@@ -172,11 +172,11 @@ class EmulatedRuntime : public DeviceRuntime {
     RETURN_IF_ERROR(CheckGemm(gemm));
     ASSIGN_OR_RETURN(auto own, Own(stream));
     if (own->kind != StreamKind::kCompute) {
-      return absl::FailedPreconditionError("Product: the stream was made for copies");
+      return absl::FailedPreconditionError("Gemm: the stream was made for copies");
     }
     RETURN_IF_ERROR(GemmStatus());
     if (gemm.algorithm > 0) {
-      return absl::NotFoundError(absl::StrCat("Product: algorithm ", gemm.algorithm,
+      return absl::NotFoundError(absl::StrCat("Gemm: algorithm ", gemm.algorithm,
                                               "; the emulated device has one, which is 0"));
     }
     if (gemm.rows == 0) return absl::OkStatus();

@@ -49,19 +49,19 @@ absl::Status CheckLaunch(const Kernel& kernel, const LaunchShape& shape, const v
 absl::Status CheckGemm(const DenseGemm& gemm) {
   const DenseGemm& p = gemm;
   if (p.rows < 0 || p.n < 1 || p.k < 1) {
-    return Refuse("Product: [", p.rows, ", ", p.k, "] by [", p.n, ", ", p.k, "]");
+    return Refuse("Gemm: [", p.rows, ", ", p.k, "] by [", p.n, ", ", p.k, "]");
   }
   if (p.out_type != DType::kBF16 && p.out_type != DType::kF32) {
-    return Refuse("Product: out is ", DTypeName(p.out_type), "; it can be bf16 or f32");
+    return Refuse("Gemm: out is ", DTypeName(p.out_type), "; it can be bf16 or f32");
   }
-  if (p.algorithm < 0) return Refuse("Product: algorithm ", p.algorithm);
+  if (p.algorithm < 0) return Refuse("Gemm: algorithm ", p.algorithm);
   if (p.rows == 0) return absl::OkStatus();
   if (p.in_stride < p.k || p.out_stride < p.n) {
-    return Refuse("Product: in has rows of ", p.k, " at a stride of ", p.in_stride,
-                  ", out rows of ", p.n, " at ", p.out_stride);
+    return Refuse("Gemm: in has rows of ", p.k, " at a stride of ", p.in_stride, ", out rows of ",
+                  p.n, " at ", p.out_stride);
   }
   if (p.in == nullptr || p.weight == nullptr || p.out == nullptr) {
-    return Refuse("Product: ",
+    return Refuse("Gemm: ",
                   p.in == nullptr       ? "in"
                   : p.weight == nullptr ? "weight"
                                         : "out",
