@@ -54,8 +54,8 @@ int PrintDiff(const std::vector<std::string>& paths) {
   }
   if (!absl::GetFlag(FLAGS_fail_on_loss)) return 0;
   if (!comparison.doubts.empty()) {
-    return Fail(
-        absl::FailedPreconditionError(absl::StrCat("no word on a loss: ", comparison.doubts[0])));
+    return Fail(absl::FailedPreconditionError(
+        absl::StrCat("can't tell whether there is a loss: ", comparison.doubts[0])));
   }
   return comparison.FellBeyondNoise() ? kExitFailed : 0;
 }

@@ -31,13 +31,14 @@ TEST(TraceTest, BrokenLinesAreNamed) {
   EXPECT_EQ(why(mooncake), "");
   EXPECT_THAT(why(""), HasSubstr("no requests"));
   EXPECT_THAT(why("a,b\n"), HasSubstr("t:1: neither a Mooncake trace"));
-  EXPECT_THAT(why(azure + "yesterday,4,1\n"), HasSubstr("t:3: 'yesterday' is no time"));
+  EXPECT_THAT(why(azure + "yesterday,4,1\n"), HasSubstr("t:3: 'yesterday' is not a time"));
   EXPECT_THAT(why(azure + "2023-11-16 18:17:04,4\n"), HasSubstr("t:3: 2 columns instead of the 3"));
   EXPECT_THAT(why(azure + "2023-11-16 18:17:04,4.5,1\n"), HasSubstr("t:3: ContextTokens '4.5'"));
   EXPECT_THAT(why(azure + "2023-11-16 18:17:04,4,-1\n"), HasSubstr("t:3: GeneratedTokens '-1'"));
   EXPECT_THAT(why(azure + "2023-11-16 18:17:04,0,1\n"), HasSubstr("t:3: ContextTokens is 0"));
   EXPECT_THAT(why(azure + "2023-11-16 18:17:02,4,1\n"), HasSubstr("t:3: earlier than"));
-  EXPECT_THAT(why(mooncake + "{\"timestamp\": 1\n"), HasSubstr("t:2: the line is no JSON object"));
+  EXPECT_THAT(why(mooncake + "{\"timestamp\": 1\n"),
+              HasSubstr("t:2: the line is not a JSON object"));
   EXPECT_THAT(why(mooncake + R"({"timestamp": 1, "input_length": 5})"),
               HasSubstr("t:2: output_length: missing"));
   EXPECT_THAT(why(mooncake +
@@ -108,16 +109,16 @@ TEST(SloFileTest, AMultipleOfNoPaceIsRefused) {
 TEST(SloFileTest, TyposAreNamedWithTheirLine) {
   const auto why = [](const char* text) { return Why(ParseSlo("f.json", text).status()); };
   EXPECT_THAT(why("{\n  \"ttft\": \"1s\",\n  \"tptt\": \"1s\"\n}"),
-              HasSubstr("f.json:3: tptt: no such key; there are name, about, sources, ttft"));
+              HasSubstr("f.json:3: tptt: no such key; the keys are name, about, sources, ttft"));
   EXPECT_THAT(why("{\n  \"ttft\": \"250\"\n}"), HasSubstr("f.json:2: ttft: '250' has no unit"));
   EXPECT_THAT(why("{\"ttft\": \"250us\"}"), HasSubstr("f.json:1: ttft: '250us' has unit 'us'"));
   EXPECT_THAT(why("{\"ttft\": \"-1s\"}"), HasSubstr("ttft: '-1s' is not above 0"));
   EXPECT_THAT(why("{\"ttft\": \"0x\"}"), HasSubstr("ttft: '0x' is not above 0"));
-  EXPECT_THAT(why("{\"ttft\": \"nan s\"}"), HasSubstr("'nan s' is no target"));
+  EXPECT_THAT(why("{\"ttft\": \"nan s\"}"), HasSubstr("'nan s' is not a target"));
   EXPECT_THAT(why("{\"ttft\": 250}"), HasSubstr("ttft: it is 250; write it with its unit"));
   EXPECT_THAT(why("{\"sources\": \"x\", \"ttft\": \"1s\"}"), HasSubstr("array of strings"));
   EXPECT_THAT(why("{\"name\": \"x\"}"), HasSubstr("none of ttft, tpot and e2e"));
-  EXPECT_THAT(why("{\n\"ttft\": \"1s\"\n\"tpot\"}"), HasSubstr("f.json:3: no JSON"));
+  EXPECT_THAT(why("{\n\"ttft\": \"1s\"\n\"tpot\"}"), HasSubstr("f.json:3: not a JSON object"));
 }
 
 TEST(SloFileTest, ThoseOfTheRepositoryCanBeReadAndTellTheirSources) {
@@ -187,9 +188,9 @@ TEST(ExpectFileTest, BrokenLinesAreNamed) {
   EXPECT_THAT(why("{\"baton_goodput_expect\": 2}\n"), HasSubstr("this tool reads 1"));
   EXPECT_THAT(why(head), HasSubstr("no expected tokens"));
   EXPECT_THAT(why(head + line + line), HasSubstr("e:3: request 0 occurs twice"));
-  EXPECT_THAT(why(head + "[]\n"), HasSubstr("e:2: the line is no JSON object"));
+  EXPECT_THAT(why(head + "[]\n"), HasSubstr("e:2: the line is not a JSON object"));
   EXPECT_THAT(why(head + R"({"index": 0, "request": "xyz", "tokens": [1]})"),
-              HasSubstr("e:2: request: 'xyz' is no hash"));
+              HasSubstr("e:2: request: 'xyz' is not a hash"));
   EXPECT_THAT(Why(ExpectFile::Read(folder.File("none")).status()), HasSubstr("--expect-write"));
 }
 

@@ -106,8 +106,8 @@ absl::StatusOr<ArrivalKind> KindFromFlags() {
   for (const auto& [known, kind] : kKinds) {
     if (name == known) return kind;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--arrivals=", name, ": there are poisson, gamma, on-off, uniform and trace"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--arrivals is '", name, "'; it takes poisson, gamma, on-off, uniform or trace"));
 }
 
 // Returns InvalidArgument if a flag was given that the chosen arrivals do not use.

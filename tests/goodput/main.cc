@@ -75,7 +75,7 @@ const Command& CommandOf(const std::vector<std::string>& words) {
   const auto command =
       absl::c_find_if(Commands(), [&](const Command& one) { return one.name == words[0]; });
   if (command == Commands().end()) {
-    RefuseToStart(absl::StrCat("unknown command '", words[0], "': there are ", names));
+    RefuseToStart(absl::StrCat("unknown command '", words[0], "': the commands are ", names));
   }
   for (const std::string& flag : GivenFlags()) {
     // Abseil's logging flags belong to every program.

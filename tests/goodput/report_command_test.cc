@@ -120,7 +120,8 @@ TEST_F(ReportCommandTest, ADiffFailsOnALossOnlyOfWhatMayBeBelieved) {
   run.partial = true;
   const Ended partial = diff(run, " --fail-on-loss");
   EXPECT_EQ(partial.exit_status, 1) << partial.output;
-  EXPECT_THAT(partial.output, HasSubstr("no word on a loss: the second is partial: "));
+  EXPECT_THAT(partial.output,
+              HasSubstr("can't tell whether there is a loss: the second is partial: "));
   EXPECT_EQ(diff(run, "").exit_status, 0);
 }
 

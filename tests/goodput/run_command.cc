@@ -57,11 +57,13 @@ absl::StatusOr<Plan> MakePlan() {
   const std::string expect = absl::GetFlag(FLAGS_expect);
   const std::string expect_write = absl::GetFlag(FLAGS_expect_write);
   if (!expect.empty() && !expect_write.empty())
-    return absl::InvalidArgumentError("--expect compares and --expect-write records: one of them");
+    return absl::InvalidArgumentError(
+        "--expect compares and --expect-write records; give one of them");
   if (!expect.empty() || !expect_write.empty()) {
     if (FlagGiven("tail") && plan.spec.tail) {
       return absl::InvalidArgumentError(
-          "--tail: how many requests a tail has depends on the server, so it can't be expected");
+          "--tail: how many requests a tail has depends on the server, so --expect can't compare "
+          "it; leave --tail out");
     }
     plan.spec.tail = false;
     plan.spec.keep_token_ids = true;

@@ -167,10 +167,10 @@ TEST(RunCommandTest, WhatCanNotBeUsedIsNamed) {
     refused(some + "--rate=" + rate, "requests per second");
   refused(some + "--rate=fast", "'fast' is not a valid value of --rate");
   refused(some + "--rate=9000 --duration=10m", "more than 1000000 requests");
-  refused(some + "--rate=1 --prompt-tokens=many", "'many' is no length");
-  refused(some + "--rate=1 --arrivals=bursty", "there are poisson, gamma");
+  refused(some + "--rate=1 --prompt-tokens=many", "'many' is not a length");
+  refused(some + "--rate=1 --arrivals=bursty", "it takes poisson, gamma");
   refused(some + "--rate=1 --cv=3", "--cv has no meaning without --arrivals=gamma");
-  refused(some + "--rate=1 --mode=best", "there are disaggregated, colocated and auto");
+  refused(some + "--rate=1 --mode=best", "the modes are disaggregated, colocated and auto");
   refused(some + "--rate=1 --slo=" + folder.Write("slo", "{\n\"tfft\": \"1s\"\n}"),
           "slo:2: tfft: no such key");
   refused(some + "--rate=1 --slo=/none", "/none");
@@ -181,15 +181,15 @@ TEST(RunCommandTest, WhatCanNotBeUsedIsNamed) {
                                          "2023-11-16 18:15:46.6805900,374,44\n"
                                          "2023-11-16 18:15:50.9951690,396,109\n");
   refused(some + "--rate=0 --trace=" + trace, "--rate=0 is not 0.0001 to 10000");
-  refused(some + "--rate=-1 --trace=" + trace, "the rate is -1; it goes from 0.0001 to 10000");
+  refused(some + "--rate=-1 --trace=" + trace, "the rate is -1; it takes 0.0001 to 10000");
   refused(some + "--rate=1 --out=/none/run.json", "/none/run.json: No such file");
   refused(some + "--rate=1 --expect=/none", "--expect-write");
-  refused(some + "--rate=1 --expect=a --expect-write=b", "one of them");
+  refused(some + "--rate=1 --expect=a --expect-write=b", "give one of them");
   refused(some + "--rate=1 --metrics-url=host:1", "'host:1' is not http://");
   refused(some + "--rate=1 --channels=0", "0 connections");
   const Ended broken = Goodput("verdict " + folder.Write("broken.json", "{"));
   EXPECT_EQ(broken.exit_status, 1);
-  EXPECT_THAT(broken.output, HasSubstr("broken.json: no JSON"));
+  EXPECT_THAT(broken.output, HasSubstr("broken.json: not JSON"));
 }
 
 TEST(RunCommandTest, AnEndpointThatIsNotThereIsNamed) {

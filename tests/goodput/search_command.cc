@@ -95,9 +95,9 @@ absl::Status CheckOptions(const SearchOptions& options) {
     return refuse("--resolution", options.resolution, "0.005 to 0.5");
   if (!(options.min_rate >= 0.0001 && options.min_rate <= options.max_rate &&
         options.max_rate <= 10000)) {
-    return absl::InvalidArgumentError(absl::StrCat("--min-rate=", options.min_rate,
-                                                   " and --max-rate=", options.max_rate,
-                                                   " are not 0.0001 to 10000 in this order"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--min-rate=", options.min_rate, " and --max-rate=", options.max_rate,
+                     ": both take 0.0001 to 10000, and --min-rate must not be the larger one"));
   }
   if (!(options.first_rate >= options.min_rate && options.first_rate <= options.max_rate))
     return refuse("--rate", options.first_rate,
@@ -146,7 +146,7 @@ absl::Status LimitHighestRate(const LoadSpec& spec, const SloFile& slo, SearchOp
     return absl::InvalidArgumentError(
         absl::StrCat(FlagGiven("max_rate") ? "--max-rate=" : "--rate=",
                      FlagGiven("max_rate") ? options->max_rate : options->first_rate, ": ", why,
-                     ": a lower rate, or shorter loads"));
+                     ": set a lower rate, or shorter loads"));
   }
   std::fprintf(stderr, "the search goes no higher: %s\n", why.c_str());
   options->max_rate = max;
@@ -173,7 +173,7 @@ absl::Status CheckFirstLoad(LoadSpec spec, const SearchOptions& options) {
   const absl::Status status = FindArrivals(&spec);
   if (status.ok()) return status;
   return absl::InvalidArgumentError(absl::StrFormat(
-      "--min-requests=%.0f takes a window of %s at --rate=%g: %s", options.min_requests,
+      "--min-requests=%.0f needs a window of %s at --rate=%g: %s", options.min_requests,
       absl::FormatDuration(spec.duration), options.first_rate, status.message()));
 }
 
@@ -212,7 +212,9 @@ absl::StatusOr<Plan> MakePlan() {
   plan.slo = std::move(read);
   RETURN_IF_ERROR(LimitHighestRate(plan.spec, plan.slo, &plan.options));
   if (const std::string compare = absl::GetFlag(FLAGS_compare); !compare.empty()) {
-    if (FlagGiven("mode")) return absl::InvalidArgumentError("--mode and --compare: one of them");
+    if (FlagGiven("mode"))
+      return absl::InvalidArgumentError(
+          "--mode and --compare can't be used together; give one of them");
     ASSIGN_OR_RETURN(std::vector<ComparedSide> sides, ParseComparedSides(compare));
     plan.sides = std::move(sides);
   } else {

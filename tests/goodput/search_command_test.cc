@@ -182,13 +182,13 @@ TEST_F(SearchCommandTest, FlagsThatCanNotBeUsedAreNamed) {
   EXPECT_THAT(refused("--rate=5 --min-requests=4000000000"),
               HasSubstr("--min-requests=4000000000 is not 0 to 100000"));
   EXPECT_THAT(refused("--rate=0.02 --min-requests=100000"),
-              AllOf(HasSubstr("--min-requests=100000 takes a window of 1388h53m20s at "
+              AllOf(HasSubstr("--min-requests=100000 needs a window of 1388h53m20s at "
                               "--rate=0.02: "),
                     HasSubstr("30 days")));
   EXPECT_THAT(refused("--rate=0"), HasSubstr("--rate=0 is not"));
   EXPECT_THAT(refused("--rate=5 --compare=auto"), HasSubstr("--compare has 1"));
   EXPECT_THAT(refused("--rate=5 --compare=auto,colocated --mode=auto"),
-              HasSubstr("--mode and --compare: one of them"));
+              HasSubstr("--mode and --compare can't be used together; give one of them"));
   // The load has 50 ms of warm-up, a window of 0.5 s and a tail of 120 s.
   EXPECT_THAT(refused("--rate=5 --max-rate=10000"),
               HasSubstr("--max-rate=10000: loads of more than 8212 requests/s would have more "

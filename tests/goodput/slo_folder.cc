@@ -63,7 +63,7 @@ absl::StatusOr<SloFile> ReadSlo(const std::string& name, const std::vector<std::
   return absl::NotFoundError(absl::StrCat(
       "--slo is '", name, "': there is no such file, and no SLO of that name; ",
       names.empty() ? "give the path of a file with latency targets (tests/goodput/README.md)"
-                    : absl::StrCat("there are ", names, " (`slos` shows their targets)")));
+                    : absl::StrCat("the SLOs are ", names, " (`slos` shows their targets)")));
 }
 
 absl::StatusOr<SloFile> ReadSloFromFlag() {

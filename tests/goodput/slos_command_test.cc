@@ -33,7 +33,7 @@ TEST(SlosCommandTest, ANameThatThereIsNotIsToldWithThoseThereAre) {
   const Ended run = Goodput(std::string(kLoad) + "--slo marathon");
   EXPECT_EQ(run.exit_status, 2);
   EXPECT_THAT(run.output, AllOf(StartsWith("baton-goodput: --slo is 'marathon': there is no such "
-                                           "file, and no SLO of that name; there are "),
+                                           "file, and no SLO of that name; the SLOs are "),
                                 HasSubstr("chat, chat-interactive"), HasSubstr("summarise")));
 }
 
@@ -68,7 +68,7 @@ TEST(SlosCommandTest, AnInstalledProgramFindsThoseBesideIt) {
   EXPECT_THAT(slos("BATON_SLO=" + folder.File("mine")),
               HasSubstr("dash                        -       3x"));
   folder.Write("mine/bad.json", "{");
-  EXPECT_THAT(slos("BATON_SLO=" + folder.File("mine")), HasSubstr("bad.json:1: no JSON object"));
+  EXPECT_THAT(slos("BATON_SLO=" + folder.File("mine")), HasSubstr("bad.json:1: not a JSON object"));
 }
 
 }  // namespace

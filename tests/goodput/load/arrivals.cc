@@ -15,7 +15,7 @@ constexpr double kMicrosecond = 1e-6;  // Schedules are rounded to whole microse
 absl::Status CheckWithin(const char* what, double value, double min, double max) {
   if (value >= min && value <= max) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(what, " is ", value, "; it goes from ", min, " to ", max));
+      absl::StrCat(what, " is ", value, "; it takes ", min, " to ", max));
 }
 
 // Returns the times of the trace's rows. Rows that share a time are spread at random over the

@@ -88,7 +88,7 @@ absl::StatusOr<std::string> BodyOf(absl::string_view answer) {
   const size_t end = answer.find("\r\n\r\n");
   const absl::string_view head = answer.substr(0, end);
   if (end == answer.npos || !absl::StartsWith(head, "HTTP/1."))
-    return absl::UnavailableError("the answer is no HTTP");
+    return absl::UnavailableError("the answer is not HTTP");
   if (head.substr(8, 5) != " 200 " && head.substr(8, 4) != " 200") {
     return absl::UnavailableError(
         absl::StrCat("the answer is '", head.substr(0, head.find('\r')), "'"));

@@ -42,16 +42,16 @@ absl::Status CheckSpec(const LoadSpec& spec) {
   if (const auto mode = ServingModeOf(spec.mode); !mode.ok()) return mode.status();
   if (spec.channels < 1 || spec.channels > 1024) {
     return absl::InvalidArgumentError(
-        absl::StrCat(spec.channels, " connections; there are 1 to 1024"));
+        absl::StrCat(spec.channels, " connections; --channels takes 1 to 1024"));
   }
   if (!(spec.temperature >= 0 && spec.temperature <= 100)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a temperature of ", spec.temperature, "; it goes from 0 to 100"));
+        absl::StrCat("a temperature of ", spec.temperature, "; it takes 0 to 100"));
   }
   for (const absl::Duration limit : {spec.connect_timeout, spec.request_timeout}) {
     if (limit < absl::Milliseconds(1) || limit > absl::Hours(24)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a time limit of ", absl::FormatDuration(limit), "; it goes from 1ms to 24h"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a time limit of ", absl::FormatDuration(limit), "; it takes 1ms to 24h"));
     }
   }
   return absl::OkStatus();

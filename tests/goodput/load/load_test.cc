@@ -464,7 +464,8 @@ TEST(LoadTest, TheModeTravelsAndComesBack) {
   }
   EXPECT_THAT(ComputeVerdict(run).lost_to, IsEmpty());
   spec.mode = "both";
-  EXPECT_THAT(std::string(CheckLoad(spec).message()), HasSubstr("mode 'both': there are"));
+  EXPECT_THAT(std::string(CheckLoad(spec).message()),
+              HasSubstr("mode 'both' does not exist; the modes are"));
 }
 
 TEST(LoadTest, TargetsTravelAndTheRouterTellsWhatTheyWereLostTo) {

@@ -86,8 +86,9 @@ absl::Status RouterConnection::AskForModel(const Options& options) {
   context.set_deadline(SystemClock::now() + kCallLimit);
   v1::ListModelsResponse response;
   if (const grpc::Status status = stubs_[0]->ListModels(&context, {}, &response); !status.ok()) {
-    return absl::UnavailableError(absl::StrCat(
-        "the router at ", options.endpoint, " does not tell its models: ", status.error_message()));
+    return absl::UnavailableError(
+        absl::StrCat("the router at ", options.endpoint,
+                     " does not say which models it serves: ", status.error_message()));
   }
   const auto name = [](std::string* out, const v1::Model& model) { out->append(model.name()); };
   const std::string names = absl::StrJoin(response.models(), ", ", name);
@@ -121,8 +122,9 @@ absl::StatusOr<std::vector<int32_t>> RouterConnection::OrdinaryTokens() {
         AddOrdinary(begin, std::min(begin + kIdsPerCall, vocabulary), &calls, &ordinary));
   }
   if (ordinary.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "none of the ", server_.vocab_size, " tokens of ", server_.model, " is an ordinary one"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the vocabulary of ", server_.model, " has ", server_.vocab_size,
+                     " tokens, and all of them are special ones; give --prompts"));
   }
   return ordinary;
 }
@@ -166,7 +168,8 @@ absl::Status RouterConnection::AddOrdinary(int32_t begin, int32_t end, int* call
   }
   if (end - begin == 1) return absl::OkStatus();
   if (++*calls > kMaxCalls)
-    return absl::FailedPreconditionError("the special tokens of the vocabulary are too many");
+    return absl::FailedPreconditionError(
+        "the vocabulary has too many special tokens; give --prompts");
   const int32_t middle = begin + (end - begin) / 2;
   RETURN_IF_ERROR(AddOrdinary(begin, middle, calls, ordinary));
   return AddOrdinary(middle, end, calls, ordinary);

@@ -24,7 +24,7 @@ absl::Status CheckWorkload(const WorkloadSpec& workload) {
     return absl::InvalidArgumentError("--arrivals=trace needs --trace");
   if (workload.prompts.empty() && workload.trace.empty() && workload.prompt_tokens.empty())
     return absl::InvalidArgumentError(
-        "the length of prompts is not told; give --prompt-tokens, such as --prompt-tokens=64, or "
+        "the length of prompts is not given; set --prompt-tokens, such as --prompt-tokens=64, or "
         "--prompts or --trace");
   if (!workload.prompts.empty() && !workload.prompt_tokens.empty())
     return absl::InvalidArgumentError(
@@ -32,16 +32,16 @@ absl::Status CheckWorkload(const WorkloadSpec& workload) {
   for (const double scale : {workload.prompt_scale, workload.output_scale}) {
     if (!(scale >= 1e-4 && scale <= 1e4)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("lengths can't be scaled by ", scale, "; it goes from 0.0001 to 10000"));
+          absl::StrCat("lengths can't be scaled by ", scale, "; it takes 0.0001 to 10000"));
     }
   }
   for (const auto& [what, length, scale] :
        {std::make_tuple("prompt", &workload.prompt_tokens, workload.prompt_scale),
         std::make_tuple("output", &workload.output_tokens, workload.output_scale)}) {
     if (length->empty() || scale == 1) continue;
-    return absl::InvalidArgumentError(absl::StrCat("--", what, "-scale=", scale,
-                                                   " scales the trace's lengths, which --", what,
-                                                   "-tokens=", *length, " replaces: one of them"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", what, "-scale=", scale, " scales the trace's lengths, which --", what,
+                     "-tokens=", *length, " replaces; give one of them"));
   }
   return CheckArrivals(workload.arrivals);
 }
@@ -68,11 +68,12 @@ class LengthSource {
         std::any_of(schedule->prompts.begin(), schedule->prompts.end(),
                     [](const FilePrompt& prompt) { return prompt.output_tokens == 0; })) {
       return absl::InvalidArgumentError(
-          "--prompts does not tell the output tokens of every prompt; give --output-tokens too");
+          "the file of --prompts does not give the output tokens of every prompt; set "
+          "--output-tokens too");
     }
     if (workload.trace.empty() && schedule->prompts.empty() && !source.output_.has_value())
       return absl::InvalidArgumentError(
-          "the length of answers is not told; give --output-tokens, such as --output-tokens=32");
+          "the length of answers is not given; set --output-tokens, such as --output-tokens=32");
     return source;
   }
 
@@ -176,14 +177,15 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
                                       const TextTokens& tokens_of) {
   if (context_tokens < 2) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a context of ", context_tokens, " tokens has no room for an answer"));
+        absl::StrCat("a context of ", context_tokens, " tokens leaves no tokens for an answer"));
   }
   RETURN_IF_ERROR(CheckWorkload(spec.workload));
   if (spec.duration <= absl::ZeroDuration() || spec.warmup < absl::ZeroDuration() ||
       spec.warmup + spec.duration > absl::Hours(24 * 30)) {
     return absl::InvalidArgumentError(
         absl::StrCat("a warm-up of ", absl::FormatDuration(spec.warmup), " and a window of ",
-                     absl::FormatDuration(spec.duration), " make no load of at most 30 days"));
+                     absl::FormatDuration(spec.duration),
+                     ": together they must be more than 0, and at most 30 days"));
   }
   Schedule schedule;
   if (!spec.workload.trace.empty()) {
@@ -225,7 +227,7 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
       return absl::InvalidArgumentError(
           absl::StrCat("the load would have more than ", Schedule::kMaxRequests,
                        " requests by second ", at_s, " of ", schedule.window_end_s + tail_s,
-                       ", its tail included: a lower rate, or a shorter load"));
+                       ", its tail included: set a lower rate, or a shorter load"));
     }
     PlannedRequest request{.at_s = at_s};
     if (rows > 0) {
@@ -241,7 +243,7 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
     return absl::OutOfRangeError(
         absl::StrCat("no request falls into the window of ", absl::FormatDuration(spec.duration),
                      " after ", absl::FormatDuration(spec.warmup),
-                     " of warm-up: a higher rate, a longer window or another seed"));
+                     " of warm-up: set a higher rate, a longer window or another seed"));
   }
   lengths.Remark(&schedule.remarks);
   RemarkRate(asked, &schedule);

@@ -178,7 +178,8 @@ TEST(LengthDistributionTest, DrawsWhatItsLawSays) {
 TEST(LengthDistributionTest, NamesWhatIsNoLength) {
   for (const char* text : {"", "0", "-5", "1.5", "x", "uniform:9,1", "uniform:1", "uniform:1,nan",
                            "lognormal:100", "lognormal:100,-1", "lognormal:0,1", "nan"}) {
-    EXPECT_THAT(Why(LengthDistribution::Parse(text).status()), HasSubstr("is no length")) << text;
+    EXPECT_THAT(Why(LengthDistribution::Parse(text).status()), HasSubstr("is not a length"))
+        << text;
   }
   const ScratchFolder folder;
   const auto why = [&](const char* table) {

@@ -16,8 +16,8 @@ absl::StatusOr<v1::ServingMode> ServingModeOf(absl::string_view name) {
   v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;
   v1::ServingMode_Parse(absl::StrCat(kPrefix, absl::AsciiStrToUpper(name)), &mode);
   if (mode == v1::SERVING_MODE_UNSPECIFIED || NameOf(mode) != name) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("mode '", name, "': there are disaggregated, colocated and auto"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "mode '", name, "' does not exist; the modes are disaggregated, colocated and auto"));
   }
   return mode;
 }

@@ -287,9 +287,9 @@ TEST(InputFileTest, WhatIsWrongIsNamedWithTheFileAndThePlace) {
     return message.substr(path.size() + 2);
   };
   const std::string run = RunToJson(SimulatedRun({.window_s = 5})).dump(1);
-  EXPECT_THAT(message_of(run.substr(0, run.size() / 2)), StartsWith("no JSON at line "));
-  EXPECT_THAT(message_of("{\n  \"a\": 1,\n  b\n}"), StartsWith("no JSON at line 3, column 3"));
-  EXPECT_THAT(message_of(""), StartsWith("no JSON at line 1, column 1"));
+  EXPECT_THAT(message_of(run.substr(0, run.size() / 2)), StartsWith("not JSON at line "));
+  EXPECT_THAT(message_of("{\n  \"a\": 1,\n  b\n}"), StartsWith("not JSON at line 3, column 3"));
+  EXPECT_THAT(message_of(""), StartsWith("not JSON at line 1, column 1"));
   EXPECT_EQ(message_of("{}"),
             "neither a run (key baton_goodput_run) nor a search (baton_goodput_search)");
   EXPECT_EQ(message_of("[1]"),
@@ -297,7 +297,8 @@ TEST(InputFileTest, WhatIsWrongIsNamedWithTheFileAndThePlace) {
   EXPECT_EQ(message_of("{\"baton_goodput_run\": 7}"), "baton_goodput_run is 7; this tool reads 1");
   EXPECT_THAT(message_of("{\"baton_goodput_report\": 1}"),
               StartsWith("this is a report's figures"));
-  EXPECT_THAT(message_of(std::string(100000, '[')), StartsWith("no JSON at line 1, column 100001"));
+  EXPECT_THAT(message_of(std::string(100000, '[')),
+              StartsWith("not JSON at line 1, column 100001"));
   EXPECT_EQ(ReadInputFile(folder.File("none.json")).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(ReadInputFile(folder.File("")).status().message()), HasSubstr("folder"));
 }

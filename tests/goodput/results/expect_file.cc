@@ -62,7 +62,7 @@ absl::StatusOr<ExpectFile> ExpectFile::Read(const std::string& path) {
       return absl::InvalidArgumentError(absl::StrCat(path, ":", number, ": ", why));
     };
     const json line = json::parse(text, nullptr, false);
-    if (line.is_discarded() || !line.is_object()) return refuse("the line is no JSON object");
+    if (line.is_discarded() || !line.is_object()) return refuse("the line is not a JSON object");
     if (number == 1) {
       if (absl::Status status = ReadHeader(line); !status.ok()) return refuse(status.message());
       continue;
@@ -74,7 +74,7 @@ absl::StatusOr<ExpectFile> ExpectFile::Read(const std::string& path) {
     uint64_t fingerprint = 0;
     const auto parsed = std::from_chars(hex.data(), hex.data() + hex.size(), fingerprint, 16);
     if (parsed.ptr != hex.data() + hex.size() || hex.size() != 16)
-      reader.Refuse("request", absl::StrCat("'", hex, "' is no hash of 16 digits"));
+      reader.Refuse("request", absl::StrCat("'", hex, "' is not a hash of 16 digits"));
     std::vector<int32_t> tokens;
     for (const double token : reader.Numbers("tokens")) {
       if (!(token >= 0 && token <= 0x7fffffff)) reader.Refuse("tokens", "holds no token ids");

@@ -54,7 +54,7 @@ absl::StatusOr<json> ParseJson(absl::string_view text) {
   // syntax error while ...".
   const size_t place = listener.why.find("at line ");
   return absl::InvalidArgumentError(
-      absl::StrCat("no JSON", place == std::string::npos ? "" : " ",
+      absl::StrCat("not JSON", place == std::string::npos ? "" : " ",
                    place == std::string::npos ? "" : listener.why.substr(place)));
 }
 

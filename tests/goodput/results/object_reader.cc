@@ -117,7 +117,7 @@ std::vector<std::vector<double>> ObjectReader::Rows(const char* key) {
     rows.emplace_back();
     for (const json& value : row) {
       if (!row.is_array() || (!value.is_number() && !value.is_null())) {
-        Refuse(key, "holds something else than arrays of numbers");
+        Refuse(key, "holds other values than arrays of numbers");
         return {};
       }
       rows.back().push_back(value.is_null() ? std::nan("") : value.get<double>());

@@ -100,7 +100,7 @@ RequestRecord RecordFrom(ObjectReader* reader) {
     record.outcome = one;
     known = true;
   }
-  if (!known) reader->Refuse("outcome", absl::StrCat("'", outcome, "' is no outcome"));
+  if (!known) reader->Refuse("outcome", absl::StrCat("'", outcome, "' is not an outcome"));
   record.status = reader->String("status");
   record.message = reader->String("message");
   record.finish_reason = reader->String("finish_reason");
@@ -386,7 +386,7 @@ absl::StatusOr<RunResult> ReadRunFile(const std::string& path) {
   std::stringstream text;
   text << file.rdbuf();
   const json all = json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
-  if (all.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(path, ": no JSON"));
+  if (all.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(path, ": not JSON"));
   absl::StatusOr<RunResult> run = RunFromJson(all);
   if (!run.ok()) {
     return absl::Status(run.status().code(), absl::StrCat(path, ": ", run.status().message()));

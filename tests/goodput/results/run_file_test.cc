@@ -86,7 +86,7 @@ TEST_F(RunFileTest, NamesWhatIsWrong) {
             "baton_goodput_run is 2; this tool reads 1");
   EXPECT_EQ(message_of([](json* all) { all->erase("seed"); }), "seed: missing");
   EXPECT_EQ(message_of([](json* all) { (*all)["requests"][1]["outcome"] = "lost"; }),
-            "requests[1].outcome: 'lost' is no outcome");
+            "requests[1].outcome: 'lost' is not an outcome");
   EXPECT_EQ(message_of([](json* all) { (*all)["requests"][0]["token_us"][1] = "x"; }),
             "requests[0].token_us: holds string, not numbers");
   EXPECT_EQ(message_of([](json* all) { (*all)["requests"][0]["token_us"][1] = nullptr; }),
@@ -102,7 +102,7 @@ TEST_F(RunFileTest, NamesWhatIsWrong) {
 TEST_F(RunFileTest, FilesThatCanNotBeReadOrWrittenAreNamed) {
   EXPECT_EQ(ReadRunFile(folder_.File("none.json")).status().code(), absl::StatusCode::kNotFound);
   const std::string path = folder_.Write("bad.json", "{");
-  EXPECT_THAT(std::string(ReadRunFile(path).status().message()), HasSubstr(path + ": no JSON"));
+  EXPECT_THAT(std::string(ReadRunFile(path).status().message()), HasSubstr(path + ": not JSON"));
   const std::string nowhere = folder_.File("none/run.json");
   EXPECT_THAT(std::string(CheckWritable(nowhere).message()), HasSubstr(nowhere));
   EXPECT_THAT(std::string(WriteRunFile(nowhere, SomeRun()).message()), HasSubstr(nowhere));

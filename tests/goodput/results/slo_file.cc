@@ -43,7 +43,8 @@ absl::StatusOr<SloTarget> ParseSloTarget(absl::string_view text) {
   SloTarget target;
   if (!absl::SimpleAtod(text.substr(0, digits), &target.value) || !std::isfinite(target.value)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "'", text, "' is no target: a time such as 250ms or 2s, or a multiple such as 10x"));
+        "'", text,
+        "' is not a target: a target is a time such as 250ms or 2s, or a multiple such as 10x"));
   }
   if (unit == "ms") {
     target.value /= 1e3;
@@ -52,7 +53,7 @@ absl::StatusOr<SloTarget> ParseSloTarget(absl::string_view text) {
   } else if (unit != "s") {
     return absl::InvalidArgumentError(absl::StrCat(
         "'", text, "' has ", unit.empty() ? "no unit" : absl::StrCat("unit '", unit, "'"),
-        "; there are ms, s and x (a multiple of the unloaded latency)"));
+        "; the units are ms, s and x (a multiple of the unloaded latency)"));
   }
   if (target.value <= 0)
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not above 0"));
@@ -63,7 +64,7 @@ absl::StatusOr<SloFile> ParseSlo(const std::string& path, const std::string& tex
   const json all = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (all.is_discarded() || !all.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        path, ":", all.is_discarded() ? LineOfJsonError(text) : 1, ": no JSON object"));
+        path, ":", all.is_discarded() ? LineOfJsonError(text) : 1, ": not a JSON object"));
   }
   const auto refuse = [&](absl::string_view key, absl::string_view why) {
     return absl::InvalidArgumentError(
@@ -71,7 +72,7 @@ absl::StatusOr<SloFile> ParseSlo(const std::string& path, const std::string& tex
   };
   for (const auto& [key, value] : all.items()) {
     if (std::find(std::begin(kKeys), std::end(kKeys), key) == std::end(kKeys))
-      return refuse(key, absl::StrCat("no such key; there are ", absl::StrJoin(kKeys, ", ")));
+      return refuse(key, absl::StrCat("no such key; the keys are ", absl::StrJoin(kKeys, ", ")));
   }
   SloFile slo;
   for (const char* key : {"name", "about"}) {

@@ -22,13 +22,13 @@ absl::StatusOr<std::vector<ComparedSide>> ParseComparedSides(absl::string_view t
     if (!is_mode && side.endpoint.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("--compare: '", word,
-                       "' is no mode (disaggregated, colocated, auto), and has no endpoint: "
+                       "' is not a mode (disaggregated, colocated, auto), and has no endpoint: "
                        "NAME=HOST:PORT"));
     }
     for (const ComparedSide& other : sides) {
       if (other.name == side.name) {
         return absl::InvalidArgumentError(
-            absl::StrCat("--compare: '", side.name, "' is there twice"));
+            absl::StrCat("--compare: '", side.name, "' occurs twice"));
       }
     }
     sides.push_back(std::move(side));

@@ -28,8 +28,8 @@ TEST(ComparedModesTest, WhatCanNotBeComparedIsNamed) {
     return std::string(ParseComparedSides(text).status().message());
   };
   EXPECT_THAT(why("auto"), HasSubstr("--compare has 1 of the 2 to 8 sides"));
-  EXPECT_THAT(why("auto,auto"), HasSubstr("'auto' is there twice"));
-  EXPECT_THAT(why("auto,colocatd"), HasSubstr("'colocatd' is no mode"));
+  EXPECT_THAT(why("auto,auto"), HasSubstr("'auto' occurs twice"));
+  EXPECT_THAT(why("auto,colocatd"), HasSubstr("'colocatd' is not a mode"));
   EXPECT_THAT(why("auto,,colocated"), HasSubstr("'' is neither MODE nor NAME=HOST:PORT"));
   EXPECT_THAT(why("auto,a="), HasSubstr("'a=' is neither"));
   EXPECT_THAT(why("a=1,b=2,c=3,d=4,e=5,f=6,g=7,h=8,i=9"), HasSubstr("9 of the 2 to 8"));

@@ -43,10 +43,10 @@ absl::StatusOr<SearchedLoad> LoadFrom(ObjectReader* reader, const json& from,
     load.plan.purpose = one;
     known = true;
   }
-  if (!known) reader->Refuse("purpose", absl::StrCat("'", purpose, "' is no purpose"));
+  if (!known) reader->Refuse("purpose", absl::StrCat("'", purpose, "' is not a purpose"));
   load.plan.rate = reader->Double("rate");
   if (!(load.plan.rate > 0 && load.plan.rate < 1e9))
-    reader->Refuse("rate", absl::StrCat(load.plan.rate, " is no rate"));
+    reader->Refuse("rate", absl::StrCat(load.plan.rate, " is not a rate"));
   load.plan.window_s = reader->Double("window_s");
   load.plan.seed = reader->Uint64("seed");
   reader->Object("run");

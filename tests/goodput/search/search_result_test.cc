@@ -111,9 +111,9 @@ TEST(SearchResultTest, NamesWhatIsWrong) {
             "attainment: 1 is not between 0 and 1");
   EXPECT_EQ(message_of([](json* all) { all->erase("modes"); }), "modes: missing");
   EXPECT_EQ(message_of([](json* all) { (*all)["modes"][1]["loads"][0]["purpose"] = "luck"; }),
-            "modes[1].loads[0].purpose: 'luck' is no purpose");
+            "modes[1].loads[0].purpose: 'luck' is not a purpose");
   EXPECT_EQ(message_of([](json* all) { (*all)["modes"][0]["loads"][1]["rate"] = -1; }),
-            "modes[0].loads[1].rate: -1 is no rate");
+            "modes[0].loads[1].rate: -1 is not a rate");
   EXPECT_EQ(message_of([](json* all) { (*all)["modes"][0]["loads"][1]["run"]["seed"] = "x"; }),
             "modes[0].loads[1].run: seed: is string, not a whole number from 0");
   EXPECT_EQ(message_of([](json* all) { (*all)["modes"][0]["loads"][1]["run"] = 4; }),

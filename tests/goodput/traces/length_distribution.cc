@@ -20,7 +20,7 @@ bool IsLength(double tokens) { return tokens >= 1 && tokens <= LengthDistributio
 
 absl::Status NotALength(absl::string_view text) {
   return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is no length: it is a number of tokens from 1 to ",
+      absl::StrCat("'", text, "' is not a length: a length is a number of tokens from 1 to ",
                    LengthDistribution::kLongest,
                    ", uniform:LOW,HIGH, lognormal:MEDIAN,SIGMA or quantiles:FILE"));
 }
@@ -50,7 +50,7 @@ absl::StatusOr<Table> ReadTable(const std::string& path) {
     if (!(share >= 0 && share <= 1))
       return refuse(absl::StrCat("share ", words[0], " is not from 0 to 1"));
     if (!IsLength(tokens)) {
-      return refuse(absl::StrCat(words[1], " is no number of tokens from 1 to ",
+      return refuse(absl::StrCat(words[1], " is not a number of tokens from 1 to ",
                                  LengthDistribution::kLongest));
     }
     if (!table.empty() && (share <= table.back().first || tokens < table.back().second))

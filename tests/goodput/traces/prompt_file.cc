@@ -20,7 +20,7 @@ absl::StatusOr<FilePrompt> ParseLine(absl::string_view line, bool is_json) {
   if (is_json) {
     const json object = json::parse(line.begin(), line.end(), nullptr, false);
     if (object.is_discarded() || !object.is_object())
-      return absl::InvalidArgumentError("the line is no JSON object");
+      return absl::InvalidArgumentError("the line is not a JSON object");
     absl::Status status;
     ObjectReader reader(&object, "", &status);
     reader.RefuseOthers({"text", "output_tokens"});

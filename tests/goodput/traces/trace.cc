@@ -25,7 +25,7 @@ constexpr size_t kMaxRows = 10'000'000;
 absl::Status CheckLength(const char* name, uint64_t tokens) {
   if (tokens >= 1 && tokens <= LengthDistribution::kLongest) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(name, " is ", tokens, "; it goes from 1 to ", LengthDistribution::kLongest));
+      absl::StrCat(name, " is ", tokens, "; it takes 1 to ", LengthDistribution::kLongest));
 }
 
 // Parses a row of an Azure trace. In the result, `at_s` counts from the Unix epoch.
@@ -39,17 +39,17 @@ absl::StatusOr<TraceRow> AzureRow(absl::string_view line) {
   std::string why;
   if (!absl::ParseTime("%Y-%m-%d %H:%M:%E*S", words[0], &at, &why)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", words[0], "' is no time like 2023-11-16 18:17:03.9799600"));
+        absl::StrCat("'", words[0], "' is not a time like 2023-11-16 18:17:03.9799600"));
   }
   TraceRow row;
   row.at_s = absl::ToDoubleSeconds(at - absl::UnixEpoch());
   if (!absl::SimpleAtoi(words[1], &row.prompt_tokens)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("ContextTokens '", words[1], "' is no whole number from 0"));
+        absl::StrCat("ContextTokens '", words[1], "' is not a whole number from 0"));
   }
   if (!absl::SimpleAtoi(words[2], &row.output_tokens)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("GeneratedTokens '", words[2], "' is no whole number from 0"));
+        absl::StrCat("GeneratedTokens '", words[2], "' is not a whole number from 0"));
   }
   absl::Status status = CheckLength("ContextTokens", row.prompt_tokens);
   status.Update(CheckLength("GeneratedTokens", row.output_tokens));
@@ -60,7 +60,7 @@ absl::StatusOr<TraceRow> AzureRow(absl::string_view line) {
 absl::StatusOr<TraceRow> MooncakeRow(absl::string_view line) {
   const auto json = nlohmann::ordered_json::parse(line.begin(), line.end(), nullptr, false);
   if (json.is_discarded() || !json.is_object())
-    return absl::InvalidArgumentError("the line is no JSON object");
+    return absl::InvalidArgumentError("the line is not a JSON object");
   absl::Status status;
   ObjectReader reader(&json, "", &status);
   TraceRow row;
@@ -70,7 +70,7 @@ absl::StatusOr<TraceRow> MooncakeRow(absl::string_view line) {
   if (reader.Has("hash_ids")) {
     for (const double id : reader.Numbers("hash_ids")) {
       if (!(id >= 0 && id < 0x1p53 && id == std::floor(id)))
-        reader.Refuse("hash_ids", "holds something else than whole numbers from 0");
+        reader.Refuse("hash_ids", "holds other values than whole numbers from 0");
       if (!status.ok()) break;
       row.blocks.push_back(static_cast<uint64_t>(id));
     }
