@@ -8,7 +8,7 @@
 {{- fail (printf "%s.autoscaling.minReplicas is %d, more than maxReplicas, which is %d" .component (int64 $a.minReplicas) (int64 $a.maxReplicas)) }}
 {{- end }}
 {{- if and $a.enabled (not $a.cpuPercent) (not $a.metrics) }}
-{{- fail (printf "%s.autoscaling.enabled is true, cpuPercent null and metrics empty: the autoscaler would have nothing to go by, and Kubernetes gives it 80 %% of CPU" .component) }}
+{{- fail (printf "%s.autoscaling.enabled is true, cpuPercent null and metrics empty: the autoscaler would have no metric, and Kubernetes would then choose 80 %% of CPU; set one of the two" .component) }}
 {{- end }}
 {{- /* Other parts of the manifest depend on these values too: grace periods, ports, probes. */}}
 {{- $instead := dict "listen" (printf "%s.port" .component) "metrics-listen" "metrics.port" "drain-grace" (printf "%s.drain.graceSeconds" .component) -}}
@@ -19,15 +19,15 @@
 {{- range $arg := $pool.args }}
 {{- $flag := regexFind "^--?[a-z_-]+" $arg | trimPrefix "-" | trimPrefix "-" | replace "_" "-" }}
 {{- with get $instead $flag }}
-{{- fail (printf "%s.args has '%s', which would not be what the rest of the manifest goes by; set %s" $.component $arg .) }}
+{{- fail (printf "%s.args has '%s', which would contradict other parts of the manifest; set %s" $.component $arg .) }}
 {{- end }}
 {{- end }}
 {{- if and .root.Values.metrics.enabled (eq (int64 .root.Values.metrics.port) (int64 $pool.port)) }}
-{{- fail (printf "metrics.port and %s.port are both %d; one pod listens at both" .component (int64 $pool.port)) }}
+{{- fail (printf "metrics.port and %s.port are both %d; one pod listens at both, so give them different numbers" .component (int64 $pool.port)) }}
 {{- end }}
 {{- $init := .root.Values.model.init -}}
 {{- if and (eq .root.Values.model.source "init") (not (or $init.image $init.command $init.args)) }}
-{{- fail "model.source is 'init', and of model.init neither image nor command nor args is given: the init container would fetch nothing" }}
+{{- fail "model.source is 'init', but model.init has no image, command or args: the init container would fetch nothing; set one of the three" }}
 {{- end }}
 {{- if ne .component "router" }}
 {{- $gpus := int64 $pool.gpu.count -}}
@@ -48,7 +48,7 @@
 {{- fail (printf "prefill.chunkTokens is %d; it takes whole KV blocks, of %d tokens each (kv.blockTokens)" (int64 $pool.chunkTokens) $block) }}
 {{- end }}
 {{- if and (not (has $pool.backend (list "" "cpu"))) (ne .root.Values.numerics "auto") }}
-{{- fail (printf "numerics is '%s'; with %s.backend '%s' it is auto alone: orders of sums are the cpu backend's" .root.Values.numerics .component $pool.backend) }}
+{{- fail (printf "numerics is '%s'; with %s.backend '%s' it must be auto, because only the cpu backend has other orders of sums" .root.Values.numerics .component $pool.backend) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -236,14 +236,14 @@ spec:
         {{- end }}
       {{- end }}
       {{- if $fetches }}
-        # The model is there once baton-fetch has said so.
+        # Waits until baton-fetch has marked the model as complete.
         - name: model
           image: {{ include "baton.image" . }}
           imagePullPolicy: {{ $v.image.pullPolicy }}
           command: [sh, -c]
           args:
             - |
-              trap 'exit 143' TERM  # a shell that is process 1 takes no SIGTERM otherwise
+              trap 'exit 143' TERM  # without a trap, a shell that is process 1 ignores SIGTERM
               until grep -qF "\"$MODEL\"" "$COMPLETE" 2>/dev/null && grep -qF "\"$REVISION\"" "$COMPLETE"; do
                 echo "waiting until the Job has fetched $MODEL at $REVISION"
                 sleep 5 & wait $!
@@ -344,7 +344,7 @@ spec:
           {{- if gt $gpus 0 }}
           {{- $_ := set $resources "limits" (merge (dict $pool.gpu.resourceName $gpus) (get $resources "limits" | default dict)) }}
           {{- end }}
-          # `kubectl describe pod` then shows why a program refused to start.
+          # With this policy, `kubectl describe pod` shows why a program refused to start.
           terminationMessagePolicy: FallbackToLogsOnError
           resources:
             {{- toYaml $resources | nindent 12 }}
@@ -440,7 +440,7 @@ metadata:
     {{- include "baton.labels" . | nindent 4 }}
 spec:
   maxUnavailable: {{ $pool.pdb.maxUnavailable }}
-  # Without workers no router is ready, and without routers no worker: a pod that is not ready must not stop the drain of a node.
+  # Without workers no router is ready, and without routers no worker is ready. So a pod that is not ready must not block the drain of a node.
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:

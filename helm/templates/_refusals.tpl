@@ -53,7 +53,7 @@
 {{- end }}
 {{- end }}
 {{- if and (eq (toString $pool.dnsPolicy) "None") (not (dig "nameservers" list ($pool.dnsConfig | default dict))) }}
-{{- fail (printf "%s.dnsPolicy is 'None', and %s.dnsConfig.nameservers is empty: the pods could look up no name" $part $part) }}
+{{- fail (printf "%s.dnsPolicy is 'None', and %s.dnsConfig.nameservers is empty: the pods could not resolve any name; give a DNS server there" $part $part) }}
 {{- end }}
 {{- end }}
 
@@ -93,7 +93,7 @@
 {{- fail (printf "model.pvc.create.enabled is true and model.source '%s', which uses no claim; set model.source to pvc" $v.model.source) }}
 {{- end }}
 {{- if not $v.model.pvc.create.size }}
-{{- fail "model.pvc.create.enabled is true and model.pvc.create.size empty: how large is the claim to be, such as 40Gi?" }}
+{{- fail "model.pvc.create.enabled is true and model.pvc.create.size empty; set it to the size of the claim, such as 40Gi" }}
 {{- end }}
 {{- end }}
 {{- $service := $v.service -}}

@@ -120,14 +120,14 @@ TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
   EXPECT_THAT(Template("--set model.source=pvc").output, HasSubstr("model.pvc.claimName"));
   EXPECT_THAT(Template("--set model.source=hostPath").output, HasSubstr("model.hostPath.path"));
   EXPECT_THAT(Template("--set model.source=init").output,
-              HasSubstr("of model.init neither image nor command nor args is given"));
+              HasSubstr("but model.init has no image, command or args"));
   for (const char* flag : {"--drain-grace=5s", "-drain_grace", "--drain-grace", "--pair-wait=9s",
                            "--max-connection-age=9m"}) {
     EXPECT_THAT(Template(absl::StrCat("--set 'router.args={--max-queued=9,", flag, "}'")).output,
                 HasSubstr(absl::StrCat("router.args has '", flag, "'")));
   }
   EXPECT_THAT(Template("--set prefill.args={--listen=0.0.0.0:9}").output,
-              HasSubstr("would not be what the rest of the manifest goes by; set prefill.port"));
+              HasSubstr("would contradict other parts of the manifest; set prefill.port"));
   EXPECT_EQ(Template("--set decode.args={--kv-type=f16}").exit_status, 0);
   EXPECT_THAT(Template("--set metrics.port=50052").output,
               HasSubstr("metrics.port and prefill.port are both 50052"));
@@ -135,10 +135,10 @@ TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
   EXPECT_THAT(Template("--set decode.backend=cuda --set decode.gpu.count=1 "
                        "--set numerics=portable")
                   .output,
-              HasSubstr("numerics is 'portable'; with decode.backend 'cuda' it is auto alone"));
+              HasSubstr("numerics is 'portable'; with decode.backend 'cuda' it must be auto"));
   EXPECT_THAT(
       Template("--set prefill.backend=cuda --set prefill.gpu.count=1 --set numerics=f32").output,
-      HasSubstr("numerics is 'f32'; with prefill.backend 'cuda' it is auto alone"));
+      HasSubstr("numerics is 'f32'; with prefill.backend 'cuda' it must be auto"));
   EXPECT_THAT(Template("--set decode.backend=cuda").output,
               HasSubstr("decode.backend is 'cuda' and decode.gpu.count 0"));
   EXPECT_THAT(Template("--set prefill.gpu.count=1").output,

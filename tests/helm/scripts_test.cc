@@ -73,7 +73,7 @@ TEST(TestPodScriptTest, TheTestPodTakesTheWholeAnswerAndNothingElse) {
     ended = RunTestPod(AnswerOf(wrong), 3, four);
     EXPECT_EQ(ended.exit_status, 1) << wrong << ": " << ended.output;
     EXPECT_THAT(ended.output,
-                HasSubstr(wrong.empty() ? "FAILED: no tokens"
+                HasSubstr(wrong.empty() ? "FAILED: the answer has no tokens"
                                         : "FAILED: token ids " + wrong + "; expected 11,22,33\n"));
   }
   ended = RunTestPod(AnswerOf(four, "shm"), 4, four);
