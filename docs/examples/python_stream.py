@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Streams an answer from a Baton router, with nothing but grpcio and the generated stubs.
+"""Streams an answer from a Baton router, with only grpcio and the generated stubs.
 
-How to generate the stubs stands in README.md beside this file.
+README.md beside this file says how to generate the stubs.
 """
 
 import argparse

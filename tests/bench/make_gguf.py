@@ -1,4 +1,4 @@
-"""Writes what shape_bench --write=FOLDER wrote as GGUF, for llama.cpp beside it.
+"""Converts the folder that shape_bench --write=FOLDER made to GGUF, so that llama.cpp can be measured too.
 
 python3 make_gguf.py FOLDER OUT.gguf      needs numpy and gguf from PyPI
 """

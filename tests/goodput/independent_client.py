@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A second opinion on baton-goodput, which shares no line with it.
+"""Checks baton-goodput with separate code: no line is shared with it.
 
   independent_client.py recompute RUN.json
-      computes every figure of the run's verdict from its records again, and fails unless all agree
+      computes every figure of the run's verdict again from its records, and fails unless all agree
   independent_client.py replay RUN.json --endpoint HOST:PORT [--beside OTHER.json] [--tolerance 0.02]
-      sends the same arrivals and lengths once more with Python's own gRPC, a thread per request,
-      measures by itself, and fails unless the figures agree within the tolerance. With --beside,
-      agree with the run of baton-goodput that writes that file meanwhile: a busy machine is as busy
-      for both then
+      sends requests with the same arrivals and lengths again, with Python's own gRPC and a thread per
+      request, measures them itself, and fails unless the figures agree within the tolerance. With
+      --beside, they must agree with the run of baton-goodput that writes OTHER.json at the same time,
+      so that a busy machine is equally busy for both
 
 `replay` needs python3-grpcio and the stubs that docs/examples/README.md tells how to make.
 """
@@ -23,13 +23,13 @@ import time
 
 
 def rank(values, share):
-    """Nearest rank."""
+    """Returns the value at the nearest rank."""
     ordered = sorted(values)
     return ordered[min(len(ordered), max(1, math.ceil(share * len(ordered)))) - 1] if ordered else 0.0
 
 
 def latencies(request):
-    """(ttft, tpot, w10, e2e) in ms; tpot and w10 are None for one token."""
+    """Returns (ttft, tpot, w10, e2e) in ms. For an answer of one token, tpot and w10 are None."""
     times = [us / 1000 for us in request["token_us"]]
     scheduled = request["scheduled_us"] / 1000
     gaps = sorted((b - a for a, b in zip(times, times[1:])), reverse=True)
@@ -43,7 +43,7 @@ def latencies(request):
 
 
 def verdict(requests, targets, window):
-    """The figures of a run, from its measured requests."""
+    """Returns the figures of a run, computed from its measured requests."""
 
     def within(value, key, factor=1):
         limit = targets[key]
@@ -86,7 +86,7 @@ def verdict(requests, targets, window):
 
 
 def told(run):
-    """The same figures as the tool tells them."""
+    """Returns the same figures as the tool reports them."""
     figures = {}
     for key, value in run["verdict"].items():
         if isinstance(value, dict):
@@ -107,13 +107,13 @@ def compare(title, ours, theirs, tolerance, keys, unjudged=()):
         worst = max(worst, off)
         if off > tolerance:
             wrong.append(key)
-    print(f"{title}: {len(keys)} figures, the furthest apart by {100 * worst:.3f} %")
+    print(f"{title}: {len(keys)} figures, with a largest difference of {100 * worst:.3f} %")
     if wrong:
-        sys.exit(f"apart by more than {100 * tolerance:g} %: {', '.join(wrong)}")
+        sys.exit(f"different by more than {100 * tolerance:g} %: {', '.join(wrong)}")
 
 
 def replay(run, endpoint):
-    """The run's requests once more; their records."""
+    """Sends the run's requests again. Returns their records."""
     import grpc  # gRPC is imported only here, because the subcommand `recompute` works without it.
     from baton.v1 import inference_pb2, inference_pb2_grpc
 

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Makes processors.json: greedy answers of transformers with its logits processors.
+"""Makes processors.json: greedy answers of transformers when its logits processors are used.
 
     python3 make_processors.py             with torch 2.5.1 and transformers 4.57.1
 
-For random models of common/model/testdata: `generate` in float32, eager attention, without a cache, with repetition
-penalty, sequence bias of single tokens, bad words and minimum length at random, alone and together. Words, biases
-and end tokens are taken from how the answer goes without them, so that they matter. "margins" is the gap between
-the two best scores behind the processors, "largest" the greatest absolute logit. transformers has no presence and
-no frequency penalty.
+The answers are those of random models of common/model/testdata, from `generate` in float32 with eager attention and
+without a cache. Repetition penalty, sequence bias of single tokens, bad words and minimum length have random values,
+alone and together. Words, biases and end tokens are taken from the answer without them, so that they have an effect.
+"margins" is the gap between the two best scores after the processors, "largest" the largest absolute logit.
+transformers has no presence penalty and no frequency penalty.
 
-"rows" holds rows of logits, most of them all negative, where a greedy answer would hardly meet a negative one: what
-RepetitionPenaltyLogitsProcessor makes the best of them behind some tokens.
+"rows" holds rows of logits, most of them with only negative values, which rarely occur in greedy answers. Each has
+the token that is the best one after RepetitionPenaltyLogitsProcessor, given some earlier tokens.
 
-"whole_context" holds the one place where a word is banned here and not there: one of L tokens where exactly L - 1
-stand before it, prompt and answer together.
+"whole_context" holds the one case in which Baton bans a word and transformers does not: a word of L tokens, when prompt
+and answer together have exactly L - 1 tokens before its last one.
 """
 
 import json

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Makes bf16_goldens.json: how far transformers in bfloat16 lies from transformers in float32.
+"""Makes bf16_goldens.json: how far the logits of transformers in bfloat16 are from those in float32.
 
     python3 make_bf16_goldens.py           with torch 2.5.1 and transformers 5.2.0
 
-The models are the shapes of make_goldens.py whose matrices are bf16, with the weights of SEEDS, all of them: none
-was left out for its result. What the test asks was settled on seeds 1 to 10 before these were drawn. Weights and prompts come from a counter (noise below), so that the test makes the same
-folders and the repository need not hold them. For each seed: the logits of float32 at some positions, and how far
-from them the same model is as `dtype=bfloat16` runs it (eager attention in both), by the largest absolute difference.
+The models are the shapes of make_goldens.py whose matrices are bf16, with weights from all seeds in SEEDS; no seed was
+left out because of its result. The limits of the test were set with seeds 1 to 10, before these seeds were chosen.
+Weights and prompts come from a counter (see noise), so that the test can make the same folders and the repository
+does not hold them. The file has, for each seed, the logits of float32 at some positions, and the largest absolute
+difference between them and the logits of the same model with `dtype=bfloat16`. Both use eager attention.
 
-"trained" holds the same for common/model/demo: prompts with their greedy answers from its golden.json, every
-EVERY-th logit of some positions.
+"trained" holds the same for common/model/demo, for prompts with their greedy answers from its golden.json. Of the
+logits of a position, it holds every EVERY-th.
 """
 
 import json
@@ -30,7 +31,7 @@ TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
 
 def hash_of(text):
-    """FNV-1a of 64 bits."""
+    """Returns the 64-bit FNV-1a hash."""
     value = 0xcbf29ce484222325
     for byte in text.encode():
         value = (value ^ byte) * 0x100000001b3 & MASK
@@ -38,7 +39,7 @@ def hash_of(text):
 
 
 def draws(stream, count):
-    """SplitMix64 from the stream's hash on."""
+    """Returns numbers of SplitMix64, whose state begins as the hash of the stream's name."""
     with numpy.errstate(over="ignore"):
         z = numpy.uint64(hash_of(stream)) + numpy.arange(1, count + 1, dtype=numpy.uint64) * numpy.uint64(0x9e3779b97f4a7c15)
         z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xbf58476d1ce4e5b9)
@@ -47,7 +48,7 @@ def draws(stream, count):
 
 
 def noise(stream, count):
-    """Nearly normal, of variance 1: the four 16-bit parts of a draw added up."""
+    """Returns nearly normal values of variance 1: each is the sum of the four 16-bit parts of a number."""
     z, total = draws(stream, count), numpy.zeros(count, dtype=numpy.int64)
     for shift in (0, 16, 32, 48):
         total += (z >> numpy.uint64(shift) & numpy.uint64(0xffff)).astype(numpy.int64)
@@ -55,7 +56,7 @@ def noise(stream, count):
 
 
 def table_of(model, types, tied):
-    """[name, type, shape, offset, scale] of every tensor, as make_goldens.randomise has it."""
+    """Returns [name, type, shape, offset, scale] of every tensor, with the values of make_goldens.randomise."""
     rows = []
     for name, parameter in model.named_parameters():
         shape = list(parameter.shape)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Makes the small random models of this folder and what transformers answers with them.
+"""Makes the small random models of this folder, and the answers of transformers with them.
 
     python3 make_goldens.py [NAME ...]     with torch 2.5.1, safetensors 0.4 or later, and
                                            transformers 4.57.1 for most, 5.2.0 for those marked `five`
 
 Each folder is an ordinary Hugging Face folder (config.json, generation_config.json, safetensors) with a
-golden.json beside: the prompt, the logits of transformers in float32 with eager attention at some of its
-positions, and how a greedy answer goes on, each token from one forward pass without a cache, with the gap
-between the two best logits at each step. Weights are rounded to the stored type first, so that both sides
-compute from the same numbers. A run makes the folders that its version of transformers is there for; one of
-version 5 also writes config.transformers5.json into the others: the same configuration in its spelling.
+golden.json beside it. That file has the prompt, the logits at some of its positions (transformers in float32
+with eager attention), and a greedy answer: each token is computed by one forward pass without a cache, with the
+gap between the two best logits of each step. Weights are first rounded to the stored type, so that both sides
+compute from the same numbers. A run makes only the folders that belong to its version of transformers. Version 5
+also writes config.transformers5.json into the other folders: the same configuration as version 5 spells it.
 """
 
 import json
@@ -130,7 +130,7 @@ MODELS = [
 
 
 def randomise(model, generator):
-    """Weights that make attention look around and logits differ; what the default start does not."""
+    """Sets random weights with which attention reads many positions and logits differ. The default weights do not."""
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if "norm" in name:
@@ -165,7 +165,7 @@ def save_weights(folder, tensors, files):
 def use_rope_of(model, prompt_tokens, tokens):
     """Fixes the frequencies of dynamic scaling for a sequence of that prompt and length.
 
-    transformers takes the length of whatever it ran before; here it is the smallest
+    transformers uses the length of the sequences that it ran before; here it is the smallest
     max(max_position_embeddings, prompt) * 2^k that holds the tokens. Everything else is left alone.
     """
     rope = model.model.rotary_emb
@@ -188,7 +188,7 @@ def configure(family, sizes):
 
 
 def save_config(config, path, dtype):
-    """As save_pretrained, under another name; the type in the spelling of its time."""
+    """Does what save_pretrained does, with another file name and with the type as that version spells it."""
     values = config.to_diff_dict()
     values.pop("dtype", None)
     values["dtype" if FIVE else "torch_dtype"] = str(dtype).removeprefix("torch.")
@@ -251,7 +251,7 @@ def make(name, family, types, files, prompt_tokens, sizes, seed):
 
 
 def make_inverse_frequencies():
-    """The rotary frequencies of models in wide use, and of tables that meet every band of a scaling."""
+    """Writes the rotary frequencies of widely used models, and of tables that reach every band of a scaling."""
     def llama3(factor, original):
         return {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0,
                 "high_freq_factor": 4.0, "original_max_position_embeddings": original}

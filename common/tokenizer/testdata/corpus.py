@@ -1,6 +1,6 @@
 """The texts that the goldens cover. Run make_goldens.py to write corpus.jsonl from them.
 
-An entry is a text, or (text, n) for the text n times over.
+An entry is a text, or (text, n) for a text that is repeated n times.
 """
 
 ENGLISH = [

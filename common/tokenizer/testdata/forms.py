@@ -1,4 +1,4 @@
-"""The tokenisers of this folder: small ones in every form that the supported families publish.
+"""Makes the small tokenisers of this folder, in every form that the supported families publish.
 
     gpt2            GPT-2: ByteLevel alone, merges as "a b"
     llama3          Llama 3: Split and ByteLevel, ignore_merges, template
@@ -7,10 +7,10 @@
     tekken          Mistral Nemo
     deepseek        DeepSeek V2 and later: three Splits
     deepseek_coder  DeepSeek LLM and Coder: six Splits and Digits
-    falcon          Falcon: Punctuation, and steps behind ByteLevel
+    falcon          Falcon: Punctuation, and steps after ByteLevel
     llama2          Llama 2, Mistral 0.1: Prepend and Replace, byte fallback, decoder chain; and a merge across a space
-    phi3            Phi-3: the same with added tokens that take the space behind them
-    mistral3        Mistral 0.3: Metaspace before the first word only, nothing split
+    phi3            Phi-3: the same with added tokens that include the space after them
+    mistral3        Mistral 0.3: Metaspace only before the first word, no splitting
     gemma           Gemma: Replace, Split of " " merged with what is before it
     metaspace       older files: Metaspace that splits, NFKC, no byte fallback, unknown tokens one by one
     flags           byte level with what real files rarely have: every flag of added tokens, Removed, String
@@ -118,7 +118,8 @@ def make_o200k():
 
 
 def make_flags():
-    """What real files rarely have: every flag of added tokens, prefix spaces, BOS and EOS, Removed, String."""
+    """Returns a tokeniser with features that are rare in real files: every flag of added tokens, prefix spaces,
+    BOS and EOS, Removed, String."""
     pre = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(LLAMA3), "removed", invert=True), pre_tokenizers.Split(Regex(r"(?<=[a-z])(?=[A-Z])|\p{Han}{2,3}+"), "isolated"),
         pre_tokenizers.Split("ing", "isolated"), pre_tokenizers.Split(Regex("^_"), "removed"),
@@ -182,8 +183,9 @@ LLAMA2_DECODER = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoder
 
 
 def sentencepiece(vocab, alphabet, special_tokens, byte_tokens=BYTES, across=()):
-    """As SentencePiece lays its files out: control tokens, bytes, what merges make, characters. `across` are merges
-    of what other merges make, which no training gives: they reach across a space."""
+    """Returns a tokeniser whose vocabulary has the order of SentencePiece files: control tokens, bytes, results of
+    merges, characters.
+    `across` has merges that join the results of other merges across a space; training gives no such merges."""
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
     trained.train_from_iterator([expand(entry) for i, entry in enumerate(CORPUS) if i % 3], trainers.BpeTrainer(

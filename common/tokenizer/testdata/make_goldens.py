@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""Trains the small tokenisers in this folder and writes down what the reference makes of texts.
+"""Trains the small tokenisers in this folder, and writes the ids that the reference gives for texts.
 
 Needs the PyPI package `tokenizers` (made with 0.22.2). Writes
     corpus.jsonl          the texts of corpus.py, one JSON value a line: a string, or [string, times]
     NAME.tokenizer.json   a tokeniser, see forms.py
-    NAME.golden.json      for each text its ids in the four modes, see below, and where it is not the text
-                          itself what decoding the first of them gives
-    NAME.fuzz.txt         seed, number of random strings and strings a line; then for each line of strings two
-                          hashes: of their ids in the four modes, and of the texts of ids that are drawn, or taken
-                          from those and changed. The strings and draws come from a generator that
-                          tokenizer_testdata.cc has too
+    NAME.golden.json      for each text: its ids in the four modes (see below), and the text that decoding the
+                          ids of the first mode gives, if it differs from the text itself
+    NAME.fuzz.txt         seed, number of random strings, and strings per line; then two hashes for each line of
+                          strings: one of their ids in the four modes, and one of the texts of ids that are random,
+                          or taken from those ids and changed. The strings and random ids come from a generator
+                          that tokenizer_testdata.cc has too
     characters.txt        for each normaliser and class of characters, a hash for every 4096 characters
 
-The modes are (parse_special, add_special) = (0,0) (1,0) (0,1) (1,1). A mode that gives what an earlier one
-gave, with other ids before and behind it, stands there as [that one's number, [before], [behind]].
+The modes are (parse_special, add_special) = (0,0) (1,0) (0,1) (1,1). If a mode gives the ids of an
+earlier mode with other ids before and after them, it is written as [number of that mode, [before], [after]].
 
     make_goldens.py [--train] [--fuzz N] [--strings-a-line N] [--seed N] [--out DIR] [--only NAME,NAME]
                     [--add NAME=TOKENIZER.JSON]
-Without --train the tokenisers that are here are kept. Other folders, seeds and more random strings are for
-checking by hand, as is --add for files of real size: point BATON_TOKENIZER_TESTDATA at the folder and
+Without --train, the existing tokenisers are kept. Other folders and seeds, and more random strings, are for
+checks by hand. So is --add, for files of real size: point BATON_TOKENIZER_TESTDATA at the folder and
 BATON_TOKENIZERS at the names, and run tokenizer_test --gtest_filter='*Golden*'.
 """
 import argparse
@@ -36,7 +36,7 @@ MODES = [(False, False), (True, False), (False, True), (True, True)]
 
 
 class Lcg:
-    """Knuth's MMIX generator."""
+    """A generator of random numbers: Knuth's MMIX."""
 
     def __init__(self, seed):
         self.state = seed
@@ -99,7 +99,7 @@ def hash_texts(hash_value, texts):
 
 
 def changed(rng, ids, vocab):
-    """A few of `ids` left out, replaced or joined by others."""
+    """Returns `ids` with a few of them left out or replaced, or with a few others added."""
     for _ in range(rng.below(4)):
         at = rng.below(len(ids) + 1)
         kind = rng.below(3)
@@ -155,7 +155,7 @@ CHARACTER_FUNCTIONS = {
 
 
 def write_characters(path):
-    """Each function over each character of the planes that have any."""
+    """Writes hashes of the results of each function for every character, in the planes that have characters."""
     with open(path, "w") as out:
         for name, function in CHARACTER_FUNCTIONS.items():
             for first in [*range(0, 0x40000, 0x1000), *range(0xE0000, 0xF0000, 0x1000)]:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes newer_characters.inc: what the reference's regex engine knows beyond Unicode 14.
+"""Writes newer_characters.inc: the characters newer than Unicode 14 that the reference's regex engine knows.
 
 Needs the `tokenizers` package, and a Python whose unicodedata is of Unicode 14 (3.11):
     python3 make_newer_characters.py > ../newer_characters.inc
@@ -19,7 +19,7 @@ CODES = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 
 
 def members(prop):
-    """All characters that the reference's \\p{prop} matches."""
+    """Returns all characters that the reference's \\p{prop} matches."""
     keep = pre_tokenizers.Split(Regex(r"\p{%s}" % prop), "removed", invert=True)
     found = set()
     for begin in range(0, len(CODES), 5000):

@@ -39,7 +39,7 @@ def find_nvcc(given=None):
     cuda = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
     found = shutil.which("nvcc") or shutil.which("nvcc", path=os.path.join(cuda, "bin"))
     if not found:
-        raise SassError(f"there is no nvcc on PATH or in {cuda}/bin; --nvcc names one elsewhere")
+        raise SassError(f"there is no nvcc on PATH or in {cuda}/bin; set --nvcc to its path")
     return found
 
 

@@ -26,7 +26,7 @@ _TARGET = re.compile(r"`\((.+?)\)")
 
 
 class SassError(Exception):
-    """An error that a user can mend, such as a missing program or machine code that no rule describes."""
+    """An error that a user can correct, such as a missing program or machine code that no rule describes."""
 
 
 @dataclasses.dataclass(frozen=True)

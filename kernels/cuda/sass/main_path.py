@@ -262,8 +262,8 @@ class _Walk:
         if side is None:
             raise UndecidedBranch(
                 f"{self.flow.function.name}, address {instruction.address:#x}: no rule decides "
-                f"'{instruction.predicate} {instruction.text}'. Straight on are {contents[0]}, behind the branch "
-                f"{contents[1]}. Say which way steady state takes: --take {instruction.address:#x} or "
+                f"'{instruction.predicate} {instruction.text}'. If it is not taken, {contents[0]} follow; if it is "
+                f"taken, {contents[1]}. Say which way steady state takes: --take {instruction.address:#x} or "
                 f"--skip {instruction.address:#x}")
         if contents[side].copies and not contents[1 - side].copies and not contents[side].products:
             self.load_regions |= sides[side]
@@ -300,7 +300,7 @@ class _OutsideWalk:
             following = [other for other in self.after[index] if other in leading]
             if not following:
                 raise SassError(f"{self.flow.function.name}, address {self.flow.instructions[index].address:#x}: no "
-                                "way on that passes each loop once")
+                                "path from here passes each loop once")
             if len(following) == 2:
                 sides = [self._reachable(one, leading) for one in following]
                 sides = [sides[0] - sides[1], sides[1] - sides[0]]
@@ -345,7 +345,7 @@ def outside(function, path):
     exits = [other for index in sorted(path.body, reverse=True) for other in flow.after[index]
              if other not in path.body]
     if not exits:
-        raise SassError(f"{function.name}: its main loop has no end")
+        raise SassError(f"{function.name}: no instruction leaves its main loop")
     after = _OutsideWalk(flow, everything - path.body).trace(exits[0], ends)
     return before, after
 
@@ -371,7 +371,7 @@ def find_main_path(function, kind=PLAIN, choices=None, loop=None, opcodes=TILES)
     known = ", ".join(map(hex, sorted(addresses)))
     if loop is not None:
         if loop not in addresses:
-            raise SassError(f"{function.name}: no loop with {what} begins at {loop:#x}; there are {known}")
+            raise SassError(f"{function.name}: no loop with {what} begins at {loop:#x}; the loops begin at {known}")
         loops = {addresses[loop]: loops[addresses[loop]]}
     walks = [_Walk(flow, header, body, kind, choices or {}) for header, body in sorted(loops.items())]
     paths = [walk.path() for walk in walks]

@@ -117,7 +117,7 @@ class Kernel:
         self.name = name
         match = re.fullmatch(r"(split|prefill)_attention(?:_f16)?_(\d+)|merge_attention", name)
         if not match:
-            raise SassError(f"'{name}' is no attention kernel with tiles: split_attention_128, prefill_attention_f16_64")
+            raise SassError(f"'{name}' is not an attention kernel with tiles, such as split_attention_128 or prefill_attention_f16_64")
         file = f"{match[1]}_attention" if match[1] else name
         path = pathlib.Path(folder) / f"{file}.cubin"
         if not path.is_file():

@@ -2,7 +2,7 @@
 
     python ask.py                       # the prompts below
     python ask.py "What is rain?"
-    python ask.py --all         # counts the explanations that are right, word by word
+    python ask.py --all                 # counts the explanations that are right word for word
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Asker:
         self.ends = self.model.generation_config.eos_token_id
 
     def answer(self, prompt: str) -> tuple[str, int, bool]:
-        """The text, the number of its tokens, and whether it came to an end."""
+        """Returns the text, its number of tokens, and whether the model ended the answer itself."""
         if self.chat:
             ids = self.tokenizer.apply_chat_template(
                 [{"role": "user", "content": prompt}], add_generation_prompt=True, return_tensors="pt")
@@ -83,7 +83,7 @@ class Asker:
 
 
 def ask_all(asker: Asker) -> None:
-    """Asks for every thing of facts.txt and counts the answers that are the right text."""
+    """Asks about every thing in facts.txt and counts the answers that are exactly the right text."""
     things, _ = read_facts()
     wrong = []
     for thing in things:
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("prompts", nargs="*")
     parser.add_argument("--model", type=Path, default=FOLDER)
     parser.add_argument("--chat", action="store_true", help="use the chat template")
-    parser.add_argument("--all", action="store_true", help="ask for every thing of facts.txt and count")
+    parser.add_argument("--all", action="store_true", help="ask about all things of facts.txt and count right answers")
     args = parser.parse_args()
     logging.set_verbosity_error()
     torch.set_num_threads(1)  # the model is too small for several threads

@@ -2,7 +2,7 @@
 
 Everything comes from the word banks and hand-written texts beside this file:
 facts.txt (things and questions), tables.txt (word banks), plots.txt (stories) and
-poems.txt. The composer asks for them in many ways and yields documents; the same
+poems.txt. From these, the composer makes documents with many forms of prompts. The same
 seed gives the same documents.
 
     python compose.py --show 20        # print some documents
@@ -44,7 +44,7 @@ SEPARATOR = "\n"  # stands between a prompt and its answer
 
 @dataclass(frozen=True)
 class Document:
-    """One text to learn. An empty prompt means plain text."""
+    """One text to learn. If the prompt is empty, the document is plain text."""
 
     prompt: str
     answer: str
@@ -65,14 +65,14 @@ class Thing:
 
 
 def lines_of(name: str) -> Iterator[str]:
-    """The lines of a file, without comments and empty ones."""
+    """Returns the lines of a file, without comments and empty lines."""
     for line in (HERE / name).read_text(encoding="utf-8").splitlines():
         if line.strip() and not line.startswith("#"):
             yield line.rstrip()
 
 
 def read_facts() -> tuple[list[Thing], list[tuple[list[str], str]]]:
-    """facts.txt as things, and as pairs of questions and their answer."""
+    """Returns the things of facts.txt, and its questions with their answers."""
     things: list[Thing] = []
     questions: list[tuple[list[str], str]] = []
     for line in lines_of("facts.txt"):
@@ -90,12 +90,12 @@ def read_facts() -> tuple[list[Thing], list[tuple[list[str], str]]]:
         elif mark in ("what:", "how:"):
             setattr(things[-1], mark[:-1], rest)
         else:
-            raise ValueError(f"facts.txt: what is this? {line}")
+            raise ValueError(f"facts.txt: unknown line: {line}")
     return things, questions
 
 
 def read_tables() -> dict[str, list[list[str]]]:
-    """tables.txt: section name to rows of columns."""
+    """Returns the sections of tables.txt by name. A section is a list of rows, a row a list of columns."""
     tables: dict[str, list[list[str]]] = {}
     for line in lines_of("tables.txt"):
         if line.startswith("["):
@@ -106,7 +106,7 @@ def read_tables() -> dict[str, list[list[str]]]:
 
 
 def read_blocks(name: str) -> list[tuple[str, str]]:
-    """Blocks of a file that begin with "@ title": (title, text)."""
+    """Returns (title, text) of each block of a file. A block begins with "@ title"."""
     blocks: list[tuple[str, list[str]]] = []
     for line in lines_of(name):
         if line.startswith("@"):
@@ -132,7 +132,7 @@ def upper(text: str) -> str:
 
 
 def choose(rng: random.Random, text: str) -> str:
-    """Replaces every {one|two} by one of its choices."""
+    """Replaces every {one|two} by one of the choices in it."""
     return re.sub(r"\{([^{}]*)\}", lambda m: rng.choice(m.group(1).split("|")), text)
 
 
@@ -226,7 +226,7 @@ MIXTURES = [
 
 
 class Composer:
-    """Draws documents from the word banks."""
+    """Makes random documents from the word banks."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -243,16 +243,16 @@ class Composer:
     # Helper functions
 
     def pick(self, weighted: list[tuple[str, int]]) -> str:
-        """One text of a weighted list."""
+        """Returns one text of a weighted list."""
         texts, weights = zip(*weighted)
         return self.rng.choices(texts, weights)[0]
 
     def bank(self, name: str) -> str:
-        """One word of a bank with a single column."""
+        """Returns one word of a word bank with a single column."""
         return self.rng.choice(self.tables[name])[0]
 
     def end(self, prompt: str) -> str:
-        """The prompt with or without its mark, sometimes in small letters."""
+        """Returns the prompt with or without its punctuation mark, sometimes in lower case."""
         rng = self.rng
         asks = re.match(r"(?i)(what|who|whom|why|how|where|when|which|can|could|do|does|is|are)\b", prompt)
         roll = rng.random()
@@ -278,7 +278,7 @@ class Composer:
         return self.end(upper(prompt))
 
     def name(self, thing: Thing) -> tuple[str, bool]:
-        """One of the names of a thing, the usual one most often."""
+        """Returns one of the names of a thing, most often the usual one."""
         if self.rng.random() < 0.5:
             return thing.names[0]
         return self.rng.choice(thing.names)
@@ -322,7 +322,7 @@ class Composer:
         return Document(self.end(prompt), choose(self.rng, answer), "question")
 
     def tale(self, hero: str, pronoun: str, adjective: str) -> str:
-        """One story about the hero."""
+        """Returns a story about the hero."""
         rng = self.rng
         he = rng.choice(["he", "she"]) if pronoun == "a" else pronoun
         him, his = {"he": ("him", "his"), "she": ("her", "her"), "it": ("it", "its")}[he]
@@ -355,7 +355,7 @@ class Composer:
         return Document(self.end(prompt), self.tale(hero, pronoun, adjective), "story")
 
     def plain(self) -> Document:
-        """Text without a prompt."""
+        """Returns a text without a prompt."""
         rng, roll = self.rng, self.rng.random()
         if roll < 0.5:
             hero, pronoun = rng.choice(self.tables["heroes"])
@@ -380,14 +380,14 @@ class Composer:
         return Document("", choose(rng, text), "plain")
 
     def invented(self) -> str:
-        """A word that does not exist."""
+        """Returns a word that does not exist."""
         rng = self.rng
         parts = [rng.choice("b br c d dr f fl g gl h j k l m n p pl qu r s st t tr v w z".split())
                  + rng.choice("a e i o u oo ee ai".split()) for _ in range(rng.randint(1, 3))]
         return "".join(parts) + rng.choice("b ck d g k l m n p r s t x ble der fon gle lor mer ter zen".split())
 
     def unknown(self) -> Document:
-        """A thing that the model does not know: it should say so."""
+        """Returns a question about an unknown thing, and an answer that says that it is unknown."""
         rng = self.rng
         word = self.bank("unknown") if rng.random() < 0.6 else self.invented()
         other = [t.names[0][0] for t in rng.sample(self.things, 3)]
@@ -449,7 +449,9 @@ class Composer:
         return Document(self.end(prompt), answer.replace("..", "."), "capital")
 
     def sum(self) -> Document:
-        """A sum of small numbers, all of which can be learned by heart; larger ones are declined."""
+        """Returns a sum of small numbers with its result, or of larger numbers with an answer that declines.
+
+        The model can learn all sums of small numbers by heart."""
         rng = self.rng
         declined = rng.random() < 0.2
         plus = rng.random() < 0.65
@@ -513,7 +515,7 @@ class Composer:
         return Document(self.end(prompt.format(x=name)), text, "poem")
 
     def documents(self, count: int, drawn: int = 0) -> Iterator[Document]:
-        """Draws documents until count are drawn; so many were drawn before."""
+        """Yields documents until `count` have been made, including those of earlier runs."""
         while drawn < count:
             weights = next(w for end, w in MIXTURES if drawn < end)
             document = self.rng.choices(self.makers, weights)[0]()

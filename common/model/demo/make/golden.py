@@ -1,13 +1,14 @@
-"""Writes golden.json: what transformers computes greedily with the demo model.
+"""Writes golden.json: the greedy answers of transformers with the demo model.
 
     python golden.py
 
-Float32 (the bf16 weights widened), eager attention, one prompt at a time, no cache: every
-step reads the whole sequence again. Decoding goes on after an end token, so that every
-prompt has STEPS steps. "margins" holds, for each step, the best logit minus the second
-best; a step with a small margin may come out otherwise in another precision.
-"prompt_logprobs" holds, for each id of the prompt but the first, its log probability
-given those before it, and "prompt_top" the TOP most likely ids there with theirs.
+transformers computes in float32 (the bf16 weights are converted), with eager attention, one
+prompt at a time and without a cache: every step reads the whole sequence again. Decoding
+continues after an end token, so that every prompt has STEPS steps. "margins" holds, for each
+step, the best logit minus the second best. A step with a small margin may have another result
+in another precision. "prompt_logprobs" holds the log probability of each token of the prompt
+except the first, given the tokens before it. "prompt_top" holds the TOP most likely tokens at
+each of these positions, with their log probabilities.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ PROMPTS = [
 
 
 def continuation(model: torch.nn.Module, ids: list[int]) -> tuple[list[int], list[float]]:
-    """STEPS greedy ids after ids, and their margins in logits."""
+    """Returns the STEPS greedy ids that follow `ids`, and their margins in logits."""
     sequence, margins = list(ids), []
     for _ in range(STEPS):
         with torch.no_grad():
@@ -52,7 +53,7 @@ def continuation(model: torch.nn.Module, ids: list[int]) -> tuple[list[int], lis
 
 
 def prompt_logprobs(model: torch.nn.Module, ids: list[int]) -> tuple[list[float], list[list[list[float]]]]:
-    """Of every id but the first: its own, and the TOP best as [id, logprob]."""
+    """Returns, for every id except the first, its logprob, and the TOP best ids as [id, logprob]."""
     with torch.no_grad():
         logits = model(torch.tensor([ids]), use_cache=False).logits[0]
     logprobs = torch.log_softmax(logits.double(), dim=-1)

@@ -3,8 +3,8 @@
     python train.py --out .. --work /tmp/demo-model
 
 Writes config.json, model.safetensors (bf16), tokenizer.json, tokenizer_config.json and
-generation_config.json to --out, a folder that transformers loads as is. --work takes
-the checkpoints and the log; nothing there is needed afterwards.
+generation_config.json to --out, a folder that transformers can load. The checkpoints and the
+log go to --work, which is not needed afterwards.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WHOLE = 0.83  # fraction of the steps that also learn the prompts; the others le
 
 
 def make_tokenizer(seed: int) -> Tokenizer:
-    """A byte-level BPE of VOCAB tokens; the special ones stand at the end, as in Llama 3."""
+    """Returns a byte-level BPE of VOCAB tokens. The special tokens are at the end, as in Llama 3."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(PATTERN), behavior="isolated"),
@@ -73,13 +73,14 @@ def make_tokenizer(seed: int) -> Tokenizer:
 
 
 def rows(tokenizer: Tokenizer, seed: int, begin: int, whole: Callable[[], bool]) -> Iterator[list[int]]:
-    """Endless training rows of token ids.
+    """Yields training rows of token ids, without end.
 
     Most rows hold one document: BOS, prompt, newline, answer, EOS. Prompt and answer are
-    encoded apart, because a server sees the prompt alone. Some rows use the chat tokens,
-    and some hold several documents, so that longer texts are met too. begin is the number
-    of documents that earlier runs have drawn, about. As long as whole() is true, prompts
-    are learned like the rest; later their tokens stand as ~id, which are read only.
+    encoded separately, because a server gets only the prompt. Some rows use the chat tokens,
+    and some hold several documents, so that the model also learns longer texts. begin is
+    about the number of documents that earlier runs have used. As long as whole() is true,
+    prompts are learned like the rest. Later their tokens are given as ~id, which the loss
+    ignores.
     """
     rng = random.Random(seed + 1)
     special = {name: tokenizer.token_to_id(name) for name in SPECIAL}
@@ -118,9 +119,9 @@ def rows(tokenizer: Tokenizer, seed: int, begin: int, whole: Callable[[], bool])
 
 
 def batches(source: Iterator[list[int]], seed: int, tokens: int) -> Iterator[torch.Tensor]:
-    """Endless batches of about `tokens` tokens, shape (rows, length).
+    """Yields batches of about `tokens` tokens, of shape (rows, length), without end.
 
-    Padded with -1, which is ~0: a token that is read only.
+    Rows are padded with -1, which is ~0: a token that the loss ignores.
     """
     rng = random.Random(seed)
     while True:
@@ -139,7 +140,7 @@ def batches(source: Iterator[list[int]], seed: int, tokens: int) -> Iterator[tor
 
 
 def make_model(seed: int) -> LlamaForCausalLM:
-    """The model with fresh weights, float32."""
+    """Returns the model with random float32 weights."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=VOCAB, hidden_size=192, intermediate_size=512, num_hidden_layers=6,
@@ -157,17 +158,17 @@ def make_model(seed: int) -> LlamaForCausalLM:
 
 
 def rate_at(step: int, steps: int) -> float:
-    """The learning rate as a part of the highest: a short rise, a plateau, a fall to zero.
+    """Returns the learning rate as a part of the highest: a short rise, a plateau, a fall to zero.
 
-    The plateau does not depend on `steps`, so a run may be resumed from there with
-    another number of steps and still have taken the right rates.
+    The plateau does not depend on `steps`. So a run may be resumed from there with another
+    number of steps, and its earlier rates are still the right ones.
     """
     fall = 0.5 * steps
     return min(1.0, step / WARMUP, max(0.02, (steps - step) / fall))
 
 
 def loss_of(model: LlamaForCausalLM, batch: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """Mean cross entropy in nats per token, and the number of tokens it is over."""
+    """Returns the mean cross entropy in nats per token, and the number of tokens in the mean."""
     targets = batch[:, 1:]
     known = targets >= 0
     inputs = torch.where(batch < 0, ~batch, batch)[:, :-1]
@@ -242,7 +243,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the finished model")
     parser.add_argument("--work", type=Path, required=True, help="folder for checkpoints and the log")
-    parser.add_argument("--resume", action="store_true", help="go on from --work/state.pt")
+    parser.add_argument("--resume", action="store_true", help="continue from --work/state.pt")
     parser.add_argument("--steps", type=int, default=3500)
     parser.add_argument("--tokens", type=int, default=1280, help="tokens in a batch")
     parser.add_argument("--rate", type=float, default=2.5e-3, help="highest learning rate")
