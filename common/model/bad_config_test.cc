@@ -240,7 +240,7 @@ TEST(ModelConfigTest, BadValuesAreRefusedWithKeyFoundAndExpected) {
       {"end token outside",
        {{"eos_token_id", 5}},
        nullptr,
-       "eos_token_id is 5; expected an integer from 0 to 4, or a list of such"},
+       "eos_token_id is 5; expected an integer from 0 to 4, or a list of such integers"},
       {"end token in a list of strings",
        {{"eos_token_id", {"2"}}},
        nullptr,

@@ -207,7 +207,7 @@ std::vector<int> JsonReader::Ints(absl::string_view key, int lowest, int highest
     good = add(*value);
   }
   if (good) return ints;
-  Fail(key, absl::StrCat(IntRange(lowest, highest), ", or a list of such"));
+  Fail(key, absl::StrCat(IntRange(lowest, highest), ", or a list of such integers"));
   return {};
 }
 

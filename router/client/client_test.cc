@@ -106,7 +106,8 @@ TEST(GenerateRequestTest, WhatCannotBeSentIsNamed) {
   EXPECT_THAT(why({.text = "a", .logit_bias = "1=2=3"}), HasSubstr("-100 to 100"));
   EXPECT_THAT(why({.text = "a", .logit_bias = "1=2,1=3"}), HasSubstr("token 1 occurs twice"));
   EXPECT_THAT(why({.text = "a", .bad_word_ids = "1,x"}), HasSubstr("--bad-word-ids: 'x'"));
-  EXPECT_THAT(why({.text = "a", .bad_word_ids = "1;;2"}), HasSubstr("nothing stands between"));
+  EXPECT_THAT(why({.text = "a", .bad_word_ids = "1;;2"}),
+              HasSubstr("there is an empty sequence between"));
 }
 
 json ExpectedJson() {

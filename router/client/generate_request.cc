@@ -58,8 +58,9 @@ absl::Status AddBadWordIds(absl::string_view list, v1::SamplingParams* sampling)
   for (const absl::string_view part : absl::StrSplit(list, ';')) {
     ASSIGN_OR_RETURN(const auto ids, ParseTokenIds("--bad-word-ids", part));
     if (ids.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--bad-word-ids: nothing stands between two ; in '", list.substr(0, 80), "'"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--bad-word-ids: there is an empty sequence between two ; in '",
+                       list.substr(0, 80), "'"));
     }
     sampling->add_bad_word_ids()->mutable_ids()->Add(ids.begin(), ids.end());
   }

@@ -195,9 +195,10 @@ TEST(TroubleshootingTest, EveryRefusalOfAProgramHasARow) {
        .no_end = {// Messages about the folder's lock, and texts that only begin a message.
                   "another process holds the lock", "… (… help)", "…: …: …", "--mode is '…'; …",
                   // Texts that describe the expected value within a longer message.
-                  "a number from … to …", "true or false", "a string", "…, or a list of such",
-                  "at most … lists of 1 to … of …", "an object",
-                  // Messages about the path to a peer's memory, at run time.
+                  "a number from … to …", "true or false", "a string",
+                  "…, or a list of such integers", "at most … lists of 1 to … of …", "an object",
+                  // Reasons why a worker can't read a peer's memory, which occur while it runs and
+                 // do not end it.
                   "the owner can't export its pool", "the pool is on another node",
                   "the owner has not registered its pool",
                   "device memory can't be read by the path asked for: …"}});
