@@ -298,7 +298,7 @@ TEST_F(DoorTest, ConfiguringItTellsWhatCameOfCuda) {
   state_.WriteScript("tools/cmake",
                      "#!/bin/sh\n"
                      "while [ $# -gt 0 ]; do [ \"$1\" != -B ] || build=$2; shift; done\n"
-                     "echo '-- CUDA: built without, as there is no nvcc in PATH'\n"
+                     "echo '-- CUDA: not used, because there is no nvcc in PATH'\n"
                      "echo '-- Configuring done'\n"
                      "touch $build/build.ninja\n");
   state_.WriteScript("tools/ninja", "#!/bin/sh\n");
@@ -307,7 +307,7 @@ TEST_F(DoorTest, ConfiguringItTellsWhatCameOfCuda) {
       " BATON_STATE=", state_.path(), " " BATON_SOURCE_DIR "/baton build --programs --no-install");
   const Ended first = RunShell(command);
   EXPECT_EQ(first.exit_status, 0) << first.output;
-  EXPECT_THAT(first.output, StartsWith("CUDA: built without, as there is no nvcc in PATH\n"));
+  EXPECT_THAT(first.output, StartsWith("CUDA: not used, because there is no nvcc in PATH\n"));
   EXPECT_THAT(first.output, Not(HasSubstr("Configuring")));
   EXPECT_THAT(RunShell(command).output, Not(HasSubstr("CUDA"))) << "nothing was configured";
 }
