@@ -670,14 +670,14 @@ TEST_F(RouterServerTest, AWorkerAtWhoseAddressAnotherProcessAnswersIsRefused) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(status.error_message(),
               HasSubstr(absl::StrCat("does not reach this worker at ", other_server->address(),
-                                     ": another worker, of epoch 0000000000000008, answers")));
+                                     ": another worker (epoch 0000000000000008) answers")));
   EXPECT_THAT(status.error_message(), HasSubstr("--advertise"));
   status = attach(*no_secret_server, kProtocolVersion);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(status.error_message(), HasSubstr("with another attach token"));
   status = attach(*no_worker, kProtocolVersion);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("a program answers there that is no worker"));
+  EXPECT_THAT(status.error_message(), HasSubstr("the program that answers there is not a worker"));
   // Workers of older versions do not have this service. The core tells them about the version.
   status = attach(*no_worker, kProtocolVersion - 1);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
