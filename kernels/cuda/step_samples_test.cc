@@ -196,7 +196,7 @@ TEST(SampledStepTest, LogitsOfTheOtherRowsReachTheHost) {
 // The device samples the first token of a sequence, the host the second one, and the device all
 // later ones. The device's history of the sequence lacks the host's token. If that token got no
 // penalty, the logit bias would make the device sample it again.
-TEST(SampledStepTest, ATokenThatTheHostDrewMeanwhileIsPenalised) {
+TEST(SampledStepTest, ATokenThatTheHostSampledMeanwhileIsPenalised) {
   constexpr int kSteps = 5, kOnHost = 1;
   SamplingOptions sampling;
   sampling.logit_bias = {{7, 50.0f}, {9, 48.0f}};

@@ -27,7 +27,7 @@ void BenchFigures::Add(const Figure& f) {
   if (missed) missed_.push_back(f.name);
   if (json_.empty()) return;
   nlohmann::json json = {{"bench", f.name}, {"unit", f.unit}, {"median", f.median},
-                         {"least", f.min},  {"most", f.max},  {"means_nothing", means_nothing_}};
+                         {"min", f.min},    {"max", f.max},   {"means_nothing", means_nothing_}};
   if (f.ratio > 0) json["ratio"] = f.ratio, json["of"] = f.of;
   if (f.target > 0) json["target"] = f.target;
   if (f.good > 0) json["good"] = f.good;
