@@ -103,7 +103,9 @@ using DecodeUpdate = std::variant<DecodeReserved, DecodePromptTokens, DecodeToke
 // that it has started. A cancelled job ends once no read into its blocks is outstanding.
 class DecodeWorker : public WorkerCore {
  public:
-  // Receives the reports about one job. Called on the loop thread; must not block.
+  // Receives the reports about one job. Called on the loop thread, possibly before Submit has
+  // returned the job's id. Must not block. May call the functions of the worker that any thread may
+  // call, such as Cancel.
   using Update = std::function<void(DecodeUpdate)>;
 
   // The largest values of Options::max_batch and Options::chunk_tokens.
@@ -137,7 +139,8 @@ class DecodeWorker : public WorkerCore {
   // backend has too little memory. After an error nothing is left of the worker.
   //
   // Destroy the worker only after the loop and the KV thread have stopped. Jobs that have not ended
-  // by then never get DecodeEnded.
+  // by then never get DecodeEnded. Their pulls go on until the puller, which is destroyed later,
+  // ends them.
   static absl::StatusOr<std::unique_ptr<DecodeWorker>> Create(Options options, const Model* model,
                                                               Backend* backend, KvPlane* plane,
                                                               KvPuller* puller,

@@ -18,7 +18,7 @@ namespace baton {
 
 struct PullResult {
   // OK: every slice arrived, and the generations and checksums read after the data are right.
-  // InvalidArgument: the ticket can never work.
+  // InvalidArgument: the ticket contradicts itself or `blocks`, so it can never work.
   // FailedPrecondition: the owner does not know the hand-over (any more), or layout or numerics
   // differ.
   // Unavailable: there is no proven link to the owner, or it was lost.
@@ -51,16 +51,17 @@ class KvPuller {
   KvPuller& operator=(const KvPuller&) = delete;
 
   // Pulls the ticket's KV into `blocks` (as many as the ticket has), slice by slice as the slices
-  // become ready. If the link to the owner is still being proven, the pull waits for the link.
-  // Returns an id for Cancel.
-  // Calls `done` exactly once, from the plane's RunOnce, never from inside Start or Cancel. By then
-  // no read into `blocks` is under way, so the blocks may go back to their pool.
-  // `attempt` numbers the attempts at one ticket, upwards. A later attempt takes the hand-over away
-  // from an earlier attempt. A release ends only the attempt that sent it.
+  // become ready. Aborts if a block is not in this worker's pool. If the link to the owner is still
+  // being proven, the pull waits for the link. Returns an id for Cancel. Calls `done` exactly once,
+  // from the plane's RunOnce, never from inside Start or Cancel. By then no read into `blocks` is
+  // under way, so the blocks may go back to their pool. `attempt` numbers the attempts at one
+  // ticket, upwards. A later attempt takes the hand-over away from an earlier attempt. A release
+  // ends only the attempt that sent it.
   uint64_t Start(const KvTicket& ticket, uint32_t attempt, const std::vector<BlockId>& blocks,
                  std::function<void(PullResult)> done);
-  // Ends a pull early; `done` is still called. The owner keeps the hand-over until its lease ends.
-  // Unknown ids are ignored.
+  // Ends a pull early; `done` is still called, later, with Cancelled unless the pull already has
+  // another result. The owner keeps the hand-over until its lease ends. Ids that are unknown, or
+  // whose pull has ended, are ignored.
   void Cancel(uint64_t pull_id);
 
   int running_pulls() const { return static_cast<int>(pulls_.size()); }

@@ -29,8 +29,10 @@ class BlockPool {
     kLastFreed,  // for tests: last in, first out, which shows late writes to freed blocks soonest
   };
 
-  // Creates a pool of blocks 0 .. blocks-1, all free. `generations` has one even entry per block
-  // (zeroed memory will do) and must outlive the pool. With null, the pool keeps its own.
+  // Creates a pool of blocks 0 .. blocks-1, all free. The caller owns `generations`, which has one
+  // even entry per block (zeroed memory will do) and must outlive the pool. Any thread may read it.
+  // Aborts on an odd entry. Entries of blocks that are in use when the pool is destroyed stay odd.
+  // With null, the pool keeps generations of its own.
   explicit BlockPool(int blocks, std::atomic<uint64_t>* generations = nullptr,
                      Reuse reuse = Reuse::kContiguous);
 

@@ -36,8 +36,9 @@ class WorkerCore {
   WorkerCore(const WorkerCore&) = delete;
   WorkerCore& operator=(const WorkerCore&) = delete;
 
-  // Any thread, in any state of the job. The job ends with Cancelled, unless it has already ended.
-  // Unknown jobs are ignored.
+  // Any thread, in any state of the job. Returns before the job has ended. The job ends with
+  // Cancelled, unless it ends first for another reason: with OK if its last step has already run,
+  // or with an error that the loop has already found. Unknown jobs are ignored.
   virtual void Cancel(JobId job) = 0;
   // Loop thread. Takes what has arrived, runs at most one step, and returns true if anything
   // happened. The results of a step are handed out by the next call, whose `now` is the time when
@@ -54,7 +55,8 @@ class WorkerCore {
   // worker may exit.
   int jobs() const;
   // Any thread but the loop's. Waits until there are no jobs, or until `limit` has passed. Returns
-  // true if there are none.
+  // true if there are none: the last update of each job has then returned. New jobs may still come
+  // unless Drain was called before.
   bool AwaitNoJobs(absl::Duration limit) const;
 
  protected:

@@ -27,8 +27,9 @@ class ThreadTeam {
 
   // Calls body(item, thread) once for each item in [0, items), low items first, and returns when
   // all these calls have returned. The caller then sees everything that they wrote. `thread` is in
-  // [0, threads()) and differs among concurrent calls. Any thread may call Run(), but only one at a
-  // time, and `body` may not call it. `body` may not throw.
+  // [0, threads()) and differs among concurrent calls; the caller of Run() has 0. Any thread may
+  // call Run(), but only one at a time, and `body` may not call it: this is not checked, and items
+  // would be lost or the process would hang. `body` may not throw.
   void Run(int items, absl::FunctionRef<void(int item, int thread)> body);
 
  private:

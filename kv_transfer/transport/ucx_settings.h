@@ -15,12 +15,14 @@ namespace baton {
 // Returns a status that says `what` failed, with UCX's text for `status`.
 absl::Status UcxError(absl::StatusCode code, absl::string_view what, ucs_status_t status);
 
-// Returns UCX's configuration with our settings. The caller releases it. Environment variables
-// override our settings, which is logged.
+// Returns UCX's configuration with our settings. The caller releases it (ucp_config_release); after
+// an error there is nothing to release. Environment variables override our settings, which is
+// logged.
 absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options);
 
-// While this object lives, UCX's log messages on this thread are kept instead of logged. The
-// destructor logs the messages that Take did not return.
+// While this object lives, UCX's log messages on the thread that made it are kept instead of
+// logged. The destructor logs those that are still kept then. A local variable: at most one at a
+// time on a thread, destroyed on the same thread.
 class UcxWordsHeld {
  public:
   UcxWordsHeld();

@@ -13,7 +13,8 @@
 namespace baton {
 
 // Builds the answer to one request, or its several answers, from the events of one stream. Not
-// thread-safe.
+// thread-safe. Functions that need a complete answer do not check that: they would show defaults
+// for the parts that have not arrived.
 class ReceivedAnswer {
  public:
   // `sent` is the time at which the client sent the request. `answers` is the number of answers
@@ -21,7 +22,8 @@ class ReceivedAnswer {
   explicit ReceivedAnswer(absl::Time sent, size_t answers = 1) : sent_(sent), answers_(answers) {}
 
   // Takes the next event of the stream. Returns DataLoss for an event out of order, or for a token
-  // whose position does not follow the previous token. After an error the answer must not be used.
+  // whose position does not follow the previous token. After an error a part of the event may have
+  // been taken: call nothing more of this object.
   absl::Status Add(const v1::GenerateEvent& event, absl::Time now);
 
   // Returns true once every answer has arrived completely.

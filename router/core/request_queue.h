@@ -28,7 +28,8 @@ struct Placement {
 //
 // A request overtakes an older one only if it goes to a worker that the older one cannot use. Every
 // free place is offered to the oldest request that can use it, so no request starves. A request
-// that does not fit any worker leaves the queue with the reason, and the caller fails it.
+// that is larger than every worker's capacity leaves the queue with the reason, and the caller
+// fails it. A request for which no worker is attached stays queued until its time limit.
 class RequestQueue {
  public:
   // The arguments outlive the object.
@@ -59,11 +60,12 @@ class RequestQueue {
   // Time at which RunRound() is due next. InfinitePast: now.
   absl::Time NextWake() const { return due_ ? absl::InfinitePast() : round_at_; }
 
-  // Called with a request that leaves the queue, and with its worker, or with an error if no worker
-  // fits.
+  // Called with a request that has left the queue, and with the chosen worker, or with the error of
+  // Size() if the request is too large.
   using Leave = absl::FunctionRef<void(Request&, const absl::StatusOr<Placement>&)>;
   // Looks through the queue, oldest first, and calls `leave` for each request that leaves it.
-  // `leave` may take places at workers, and must change nothing else that this class reads.
+  // `leave` may take places at workers, and may bind the other answers of the request's client to
+  // the same identity. It must change nothing else that this class reads.
   // `awaited` are the decode workers that waiting tickets may go to. `begun` are the identities
   // that requests are bound to, which may differ from the served one.
   void RunRound(const std::set<WorkerKey>& awaited, std::set<ModelIdentity> begun, Leave leave);

@@ -93,8 +93,8 @@ class RouterCore {
   explicit RouterCore(RouterCoreOptions options);
   ~RouterCore();
 
-  // Takes one event. `now` never goes back. Aborts if an event breaks the rules of core_events.h,
-  // such as a second LegEnded.
+  // Takes one event. `now` never goes back. Aborts on a second LegEnded of a leg, and on a request
+  // key that is in use. Ignores other events of requests and legs that are over.
   void Handle(CoreEvent event, absl::Time now);
   // Runs what is due: first timers, then the hand-out of waiting requests to workers. Call it after
   // a batch of events and at NextWake().
