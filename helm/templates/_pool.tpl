@@ -344,7 +344,7 @@ spec:
           {{- if gt $gpus 0 }}
           {{- $_ := set $resources "limits" (merge (dict $pool.gpu.resourceName $gpus) (get $resources "limits" | default dict)) }}
           {{- end }}
-          # With this policy, `kubectl describe pod` shows why a program refused to start.
+          # This policy makes `kubectl describe pod` show why a program refused to start.
           terminationMessagePolicy: FallbackToLogsOnError
           resources:
             {{- toYaml $resources | nindent 12 }}

@@ -87,7 +87,7 @@ TEST(HttpGetTest, NamesWhatWentWrong) {
     return std::string(Get(page.url()).status().message());
   };
   EXPECT_THAT(why("HTTP/1.1 404 Not Found\r\n\r\n"), HasSubstr("HTTP/1.1 404 Not Found"));
-  EXPECT_THAT(why("SSH-2.0\r\n"), HasSubstr("no HTTP"));
+  EXPECT_THAT(why("SSH-2.0\r\n"), HasSubstr("not HTTP"));
   EXPECT_THAT(why("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nabc"),
               HasSubstr("cut short"));
   std::string gone;
