@@ -1,6 +1,7 @@
 #include "decode_worker/decode_harness.h"
 
-// Tests of prompts that the decode worker computes itself, in chunks beside the batch.
+// Tests of prompts that the decode worker computes itself, in chunks, in the same steps as the
+// sequences that generate.
 namespace baton {
 namespace {
 

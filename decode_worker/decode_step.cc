@@ -46,8 +46,8 @@ std::vector<DecodeWorker::JobId> DecodeCore::ChooseBatch() const {
   return batch;
 }
 
-// Returns true if a cancelled pull is about to end. It will free blocks, so no sequence need be
-// preempted for them.
+// Returns true if a cancelled pull is about to end. Its end frees blocks, so it is not necessary to
+// preempt a sequence.
 bool DecodeCore::SomePullsEnd() const {
   return std::any_of(sequences_.begin(), sequences_.end(),
                      [](const auto& s) { return s.second.state == State::kEnding; });

@@ -88,7 +88,7 @@ void DecodeCore::HandOutResults(absl::Time now) {
   FinishedStep finished = *std::exchange(finished_, std::nullopt);
   const Step& step = finished.step;
   done_ = step.number;
-  // A step that was started while another one was running began when the other one ended.
+  // A step may be started while the previous step runs. It then begins when the previous step ends.
   const absl::Time began = std::max(step.started, done_at_);
   done_at_ = now;
   for (const auto& left : leaving_) pool_.Release(left.mapped().blocks);

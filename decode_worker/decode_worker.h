@@ -31,7 +31,7 @@ struct DecodeJob {
   uint32_t attempt = 0;            // number of this attempt at the ticket; grows with each attempt
   std::optional<KvTicket> ticket;  // absent: this worker computes the KV, in chunks
   // The prompt, then the tokens that earlier attempts generated. The KV of all these tokens is
-  // pulled with the ticket, or computed here if there is no ticket.
+  // pulled from the prefill worker that `ticket` names, or computed here if there is no ticket.
   std::vector<TokenId> tokens;
   int original_prompt_tokens = 0;  // length of the prompt at the beginning of `tokens`
   SamplingOptions sampling;
@@ -47,8 +47,8 @@ struct DecodePromptTokens {
   std::vector<SampledToken> tokens;  // in order of position; the first has no logprob
 };
 
-// New tokens of the answer. With a ticket, the first of them is the token that the prefill worker
-// sampled and has reported already.
+// New tokens of the answer. If the KV was pulled from a prefill worker, the first token is the one
+// that the prefill worker sampled and has reported already.
 struct DecodeTokens {
   std::vector<SampledToken> tokens;  // in order of position
 };

@@ -11,9 +11,8 @@ namespace baton {
 
 inline constexpr size_t kSecretBytes = 16;
 
-// One control note of the KV plane. The type decides which fields travel; the others stay zero. Any
-// note may be lost and sent again, so each one carries the whole state of its subject, not a
-// change.
+// One control note of the KV plane. Its type decides which fields are sent; the others stay zero.
+// Any note may be lost and sent again, so a note contains a whole state, not a change of it.
 struct KvNote {
   enum class Type : uint8_t {
     kHello = 1,     // reader -> owner: "Are you there?" (nonce)

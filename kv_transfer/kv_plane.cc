@@ -409,8 +409,8 @@ bool KvPlane::MoveProof(Peer* peer) {
     return true;
   }
   if (peer->bytes_per_us == 0) {
-    // `now_` is the time at which this call of RunOnce began, which is before the bytes arrived. So
-    // the next call computes the rate.
+    // The bytes arrived during this call of RunOnce, after its time `now_`. So this call can't
+    // measure the rate, and the next call does.
     if (!std::exchange(peer->landed, true)) return true;
     const absl::Duration took = std::max(now_ - peer->read_started, absl::Microseconds(1));
     peer->bytes_per_us =

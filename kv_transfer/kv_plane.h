@@ -108,7 +108,8 @@ class KvPlane {
   // are no longer named are disconnected, and the work under way with them fails. A peer whose KV
   // address, epoch, layout or numerics do not match is left out and logged.
   void SetPeers(const std::vector<KvPeer>& peers);
-  // Returns the peers whose link is proven. Always empty without `proves_links`.
+  // Returns the peers whose link is proven: a test pattern was read over the link without an error.
+  // Always empty if Options::proves_links is false.
   std::vector<ProvenLink> links() const;
   // Returns true if this worker has a usable peer, or has no peers at all. With `proves_links` a
   // peer is usable once its link is proven. Otherwise a peer is usable if it has sent a note within
@@ -152,8 +153,8 @@ class KvPlane {
   // Time of the last note from the peer.
   absl::Time HeardFrom(WorkerEpoch peer) const;
 
-  // Sends a note if possible. A note that can't be sent is lost. A connection that turns out to be
-  // broken is closed. Without `proves_links` it is then made anew, and the note is tried once more.
+  // Sends a note. A note that can't be sent is lost. If the connection is broken, closes it. If
+  // Options::proves_links is false, also connects anew and sends the note once more.
   void Send(WorkerEpoch peer, KvNote note);
   // ReadPool reads from the peer's pool and ReadMeta from its KvMeta, as Transport::Read does. The
   // peer's link must be in state kUp.

@@ -50,13 +50,14 @@ class KvPuller {
   KvPuller(const KvPuller&) = delete;
   KvPuller& operator=(const KvPuller&) = delete;
 
-  // Pulls the ticket's KV into `blocks` (as many as the ticket has), slice by slice as the slices
-  // become ready. Aborts if a block is not in this worker's pool. If the link to the owner is still
-  // being proven, the pull waits for the link. Returns an id for Cancel. Calls `done` exactly once,
-  // from the plane's RunOnce, never from inside Start or Cancel. By then no read into `blocks` is
-  // under way, so the blocks may go back to their pool. `attempt` numbers the attempts at one
-  // ticket, upwards. A later attempt takes the hand-over away from an earlier attempt. A release
-  // ends only the attempt that sent it.
+  // Pulls the ticket's KV from its owner, a prefill worker, into `blocks` (as many as the ticket
+  // has), slice by slice as the slices become ready. If the link to the owner is not proven yet,
+  // the pull waits for the proof. Returns an id for Cancel. Aborts if a block is not in this
+  // worker's pool.
+  // Calls `done` exactly once, from the plane's RunOnce, never from inside Start or Cancel. At that
+  // time no read into `blocks` is under way, so the blocks may go back to their pool.
+  // `attempt` numbers the attempts at one ticket, upwards. The owner serves only the latest
+  // attempt; an earlier one then fails. A release ends only the attempt that sent it.
   uint64_t Start(const KvTicket& ticket, uint32_t attempt, const std::vector<BlockId>& blocks,
                  std::function<void(PullResult)> done);
   // Ends a pull early; `done` is still called, later, with Cancelled unless the pull already has

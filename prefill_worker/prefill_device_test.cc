@@ -83,8 +83,8 @@ struct Side {
 };
 
 // A prefill worker on a device, and a reader that pulls from it, in one thread. Until() runs the
-// worker and the work that it hands to the KV thread. `in_step` may call Until(), so that this work
-// runs in the middle of a step.
+// worker and the KV thread's work. The callback `in_step` may call Until(), so that the KV thread's
+// work runs in the middle of a step.
 class DevicePrefill {
  public:
   DevicePrefill(uint64_t seed, FaultyBackend::Fault fault)

@@ -40,8 +40,8 @@ class PrefillCore final : public PrefillWorker {
     kLeased,     // all KV is computed; its blocks are kept for the reader
     kEnding,     // about to end with the status `end`, once the KV thread has dropped the hand-over
   };
-  // State of a hand-over that only the KV thread uses. The closure that opens the hand-over there
-  // sets `id`; the later ones read it.
+  // State of a hand-over that only the KV thread uses. The KV thread sets `id` when it opens the
+  // hand-over.
   struct Handover {
     uint64_t id = 0;
   };
@@ -225,8 +225,8 @@ void PrefillCore::Handle(Opened message) {
 }
 
 void PrefillCore::Handle(HandoverEnded message) {
-  // Both a reader's release and this worker's own Abort may report the end. The second report finds
-  // no job.
+  // The end of a hand-over may be reported twice: when the reader releases it, and when this worker
+  // calls Abort. The second report finds no job.
   Job* job = Find(message.id);
   if (job == nullptr) return;
   End(job, job->state == State::kEnding ? job->end : std::move(message.status));

@@ -9,10 +9,10 @@
 
 namespace baton {
 
-// The router's side of Prefill and Decode RPCs: one channel per worker, one reader per leg. At most
-// one event of a leg is on its way to the core. The next event is read when the core has taken the
-// last one, so gRPC's flow control slows down a worker that is faster than the router or its
-// client. Owns channels and legs. Loop thread only.
+// The router's side of the RPCs to workers. A leg is one Prefill or Decode RPC. Owns the legs, and
+// one channel per worker. At most one event of a leg is on its way to the core: the next event is
+// read when the core has taken the last one. So gRPC's flow control slows down a worker that is
+// faster than the router or its client. Loop thread only.
 class WorkerLegs {
  public:
   // `tell` passes events to the core. gRPC's threads call it; the last event of each leg is
@@ -30,8 +30,8 @@ class WorkerLegs {
   // if the leg has ended.
   void Pause(LegKey leg);
   void Resume(LegKey leg);
-  // Notes that the core has taken an event of this leg, and reads the next one unless the leg is
-  // paused. Aborts if the leg has ended.
+  // Call this when the core has taken an event of this leg (one RPC to a worker). Reads the leg's
+  // next event, unless the leg is paused. Aborts if the leg has ended.
   void Taken(LegKey leg);
   // Removes the leg. Called after the core has got its LegEnded.
   void Ended(LegKey leg);

@@ -84,8 +84,8 @@ TEST(PoolImportersTest, AnOwnerThatEndsFreesItsPoolWhenItsReaderHasClosedIt) {
   };
   ASSERT_EQ(read(), absl::OkStatus());
   ASSERT_EQ(reader->Link(peer).value(), "cuda-ipc");
-  // Waits until a second note has reached the owner. Notes arrive in order, so the owner then also
-  // knows that the reader has mapped its pool.
+  // Sends a note and waits until it has reached the owner. Notes arrive in order, so the owner has
+  // then also received the earlier note that says that the reader has mapped the pool.
   bool heard = false;
   owner.SetNoteHandler([&](absl::string_view) { heard = true; });
   ASSERT_EQ(reader->SendNote(peer, "and then"), absl::OkStatus());

@@ -397,9 +397,9 @@ class NoDescriptors {
 };
 
 TEST_F(TcpGreetingsTest, WithoutFreeDescriptorsTheAnswerIsUnavailable) {
-  // The process can't open descriptors below. But the sanitizer opens a pipe when it checks an
-  // object that has virtual functions, like the test itself. So the code below uses only these
-  // copies.
+  // In the scope of NoDescriptors, the process can't open descriptors. But the sanitizer opens a
+  // pipe when code uses a member of the test, which has virtual functions. So that scope uses only
+  // these local variables.
   TcpGreetings& asking = *asking_;
   const std::vector<TcpWay> ways = {Way()};
   const std::vector<SocketAddress> kv = {own_.address()};

@@ -45,9 +45,9 @@ absl::StatusOr<std::unique_ptr<UcxConnection>> UcxConnection::Create(absl::strin
         "other",
         words.Take()));
   }
-  // UCX also returns UCS_ERR_SHMEM_SEGMENT when the peer has ended and its memory is gone. So UCX's
-  // messages must be checked too. UCX 1.18 returns OK, and says only in a message that it may not
-  // open the peer's memory. Such an endpoint never carries anything.
+  // Permission to open the peer's memory may be missing. UCX then returns UCS_ERR_SHMEM_SEGMENT,
+  // which may also mean that the peer has ended. UCX 1.18 returns OK instead, although the endpoint
+  // never carries anything. So UCX's messages are checked.
   const bool forbidden =
       (status == UCS_ERR_SHMEM_SEGMENT || status == UCS_OK) && words.Contain("Permission denied");
   if (status != UCS_OK || forbidden) {

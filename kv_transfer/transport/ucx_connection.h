@@ -56,9 +56,9 @@ class UcxConnection {
   // Hands no more reads to UCX. A read of which UCX has no piece ends immediately, the others when
   // UCX has reported their pieces.
   void EndReads(const absl::Status& why);
-  // Starts or continues to close the endpoint by force. Only a forced close makes UCX report the
-  // operations to a peer that does not answer. Once gone() is true, UCX no longer writes to the
-  // destination of any read.
+  // Starts or continues to close the endpoint by force. If the peer does not answer, UCX reports
+  // the end of operations only after a forced close. Once gone() is true, UCX no longer writes to
+  // the destination of any read.
   void Close();
   bool gone() const;
   // Returns true if no read writes to memory of the transport's user any more, but the connection

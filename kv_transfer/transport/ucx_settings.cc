@@ -195,8 +195,8 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
   absl::Status checked = CheckDevices(options.net_devices, has_tcp);
   if (checked.ok()) checked = CheckPorts(options.ports, has_tcp);
   RETURN_IF_ERROR(checked);
-  // ucp_config_modify and the environment use different names for the settings of a transport. UCX
-  // only warns of an unknown name, when a worker is created.
+  // A setting has two names: `name` is for ucp_config_modify, and `variables` are the environment
+  // variables. A wrong name is easily overlooked: UCX only logs a warning when a worker is created.
   struct Setting {
     std::string transports, name, value;
     std::vector<std::string> variables;

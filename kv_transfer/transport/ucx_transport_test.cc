@@ -60,8 +60,8 @@ int TakePort(int port) {
 }
 
 TEST(UcxTransportTest, ItListensAtAPortOfTheRangeThatIsFree) {
-  // Find seven free ports in a row. The test keeps the first and the last taken. Two workers then
-  // use four of the other five, so that one is left.
+  // Finds seven free ports in a row, and keeps the first and the last of them occupied. Two workers
+  // later use four of the other five, so that one is left.
   constexpr int kPorts = 7;
   int first = 20000 + getpid() % 1000 * 8, ends[2] = {-1, -1};
   for (;; first += kPorts) {

@@ -339,8 +339,8 @@ TEST(PrintingTest, AFailureIsOneLine) {
   EXPECT_EQ(FailureLine(absl::CancelledError(), "h:1"), "CANCELLED (router h:1)\n");
 }
 
-// The error message says how to start a router: with "./baton up" if the variable BATON_CALLED_AS
-// says that this script has called the client, otherwise with baton-router.
+// The error message says how to start a router: with "./baton up" if ./baton has started the
+// client, otherwise with baton-router. ./baton sets the variable BATON_CALLED_AS.
 TEST(PrintingTest, ARouterThatIsNotThereIsStartedByWhatThisMachineHas) {
   const auto line = [](const std::string& command) {
     return absl::StrCat("UNAVAILABLE: no router answers at h:1: start one (", command,

@@ -117,8 +117,8 @@ Attempt::End Attempt::TryDecode() {
   } else if (!room_.partnerless_since) {
     room_.partnerless_since = core_.now;
   } else if (core_.now - *room_.partnerless_since >= core_.options.report_limit) {
-    // The next attempt should go to another prefill worker, because that one may have a decode
-    // worker that can pull from it.
+    // The next attempt avoids this prefill worker: a decode worker may be able to pull from another
+    // one.
     request_.avoid_prefill = prefill_worker_;
     return Broken(absl::UnavailableError(
         absl::StrCat("no decode worker can pull from ", request_.summary.prefill_address)));
@@ -374,8 +374,8 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
 Attempt::End Attempt::LegFailed(Leg& leg, absl::Status status, bool ended) {
   CloseLeg(leg, !ended);
   if (status.code() == absl::StatusCode::kDataLoss) ++core_.counters.data_loss;
-  // The decode worker has sent tokens, so it holds the KV, or reports itself that it does not. The
-  // end of the prefill leg, and of its lease, changes nothing.
+  // The decode worker has sent tokens, so it holds the KV. If it loses the KV, it reports this
+  // itself. So the end of the Prefill RPC or of the lease changes nothing.
   if (leg.prefill && handed_over_) return nullptr;
   if (status.ok()) {
     if (leg.prefill && decode_leg_ != nullptr && !request_.awaits_scores()) return nullptr;

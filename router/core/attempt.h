@@ -76,7 +76,8 @@ class Attempt {
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  // OnPrefill and OnDecode take a message of the prefill or the decode leg. The leg must be open.
+  // OnPrefill takes a message of the prefill worker, and OnDecode one of the decode worker. The RPC
+  // to that worker must be open.
   End OnPrefill(v1::PrefillEvent event);
   End OnDecode(v1::DecodeEvent event);
   // Handles the failure of a leg of this attempt. Cancels the leg, unless it has `ended` by itself.
@@ -92,8 +93,8 @@ class Attempt {
   // Makes the next CheckTimers offer the ticket again, because a decode worker may have free blocks
   // now.
   void OnRoomFreed() { room_.retry = core_.now; }
-  // Cancels the open legs and ends the wait for a decode worker with free blocks. A second call
-  // does nothing.
+  // Cancels the open RPCs to the workers, and ends the wait for a decode worker with free blocks. A
+  // second call does nothing.
   void Close();
 
   // Time at which CheckTimers has something to do.
@@ -172,8 +173,8 @@ class Attempt {
   bool handed_over_ = false;  // The decode worker has sent tokens, so it holds the KV.
   size_t scored_ = 0;         // Prompt tokens whose logprobs came in this attempt.
   std::optional<v1::DecodeFinished> finished_;
-  // Events of the decode leg that came before the logprobs of the whole prompt. They wait for these
-  // logprobs, and the leg is paused meanwhile.
+  // Messages of the decode worker that came before the logprobs of the whole prompt. They are kept
+  // until these logprobs have come. Meanwhile no further messages are read.
   std::vector<v1::DecodeEvent> early_;
   RoomWait room_;
 };

@@ -207,8 +207,7 @@ void Clients::Answer(Request& request, const AnswerEnd& end) {
       options.slow_client_limit * (1 + static_cast<int64_t>(buffers));
   while (!request.client.unsent_scores.empty()) SendScores(request);
   if (request.answer.has_pending()) {
-    // The times of the attempt are in the summary already (AddComplete), so they are not passed a
-    // second time.
+    // Passes no times: AddComplete has added the times of the attempt to the summary already.
     ShowFirst(request, AttemptTimes());
     SendTokens(request);
   }

@@ -64,7 +64,8 @@ struct PrefillSaid {
   LegKey leg;
   v1::PrefillEvent event;
 };
-// An event of a decode leg. Ignored if the leg is cancelled.
+// A message from a decode worker on `leg`, which is one Decode RPC. Ignored if the leg is
+// cancelled.
 struct DecodeSaid {
   LegKey leg;
   v1::DecodeEvent event;

@@ -82,8 +82,8 @@ class IdentityTest : public ::testing::TestWithParam<Mode> {
     request.answers = answers;
     return h.Arrive(std::move(request));
   }
-  // Plays every open leg to its end until no leg is left. Returns one letter for each leg: the
-  // model of its worker.
+  // Lets the workers answer every open RPC completely. Returns one letter for each RPC: the model
+  // of its worker.
   std::string Finish() {
     std::string models;
     std::map<LegKey, int> stage;

@@ -270,7 +270,7 @@ TEST_F(ModesTest, FullForTooLongEndsInResourceExhausted) {
   EXPECT_EQ(h_->clients[client].status->code(), Code::kResourceExhausted);
 }
 
-// A request that had a leg before goes before requests that never had one.
+// A request that was sent to a worker before goes before requests that have only waited.
 TEST_F(ModesTest, WhoComesBackIsServedBeforeNewOnes) {
   for (const bool full : {true, false}) {
     RouterCoreOptions options = Mode(kColocated);

@@ -238,7 +238,7 @@ class PickyRequestTest : public RouterCoreTest {
     options.max_prompts_per_worker = 2;
     return options;
   }
-  // Returns the open prefill legs at a worker whose prompts have `tokens` tokens.
+  // Returns the open Prefill RPCs to the worker at `address` whose prompts have `tokens` tokens.
   std::vector<LegKey> LegsAt(const std::string& address, size_t tokens) const {
     std::vector<LegKey> found;
     for (const auto& [key, leg] : w.legs) {

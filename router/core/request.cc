@@ -8,9 +8,8 @@
 namespace baton {
 namespace {
 
-// Returns true if tokens of the decode worker came before the first token of the prefill worker.
-// The times that the prefill worker reports come with its first token, so in this case they are
-// missing.
+// Returns true if the decode worker's tokens came before the prefill worker's first token. The
+// prefill worker reports its times with that token, so its times are then missing.
 bool DecodeCameFirst(const AttemptTimes& attempt) {
   return !attempt.first_token && attempt.begun && attempt.first_decode;
 }

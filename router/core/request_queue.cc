@@ -77,7 +77,7 @@ class Round {
   // tokens. kSplit: to any prefill worker. kColocated: to a decode worker alone.
   enum Route { kShortSplit, kSplit, kColocated, kRoutes };
 
-  // Returns the routes that the request tries, in order.
+  // Returns the kinds of workers (Route) that are tried for the request, in order.
   absl::Span<const Route> RoutesFor(const Request& request) const {
     static constexpr Route kSplitOnly[] = {kSplit};
     static constexpr Route kColocatedOnly[] = {kColocated};

@@ -299,8 +299,8 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
   request.summary.AddBroken(request.attempt->times(), core.now);
   request.attempt.reset();
   const size_t generated = request.answer.tokens().size();
-  // The worker may have sent all tokens already, so that only its last message is missing. Then the
-  // answer is complete.
+  // If all tokens arrived before the attempt failed, the answer is complete: only the worker's last
+  // message is missing.
   if (const auto complete = request.answer.Complete(request.checked.sampling.max_tokens)) {
     return Answer(request, *complete);
   }

@@ -255,8 +255,7 @@ class Storm {
       h_.Tokens(key, from, play.sent - from);
     } else {
       h_.Finish(key);
-      // The worker ends the stream after its last message, unless the core has cancelled the leg
-      // meanwhile.
+      // Ends the worker's stream after its last message, unless the core has cancelled the RPC.
       if (const auto open = h_.legs.find(key); open != h_.legs.end()) h_.End(key, absl::OkStatus());
     }
   }

@@ -55,8 +55,8 @@ class ServedIdentity {
 
   // Takes the present numbers of workers. Returns true if served() has changed.
   bool Update(const Offers& offers, absl::Time now);
-  // Does not count `by`, the time during which the router was not running, as time in which an
-  // identity has led.
+  // `by` is a time during which the router was not running. This time does not count towards
+  // `lead_time`, for which an identity must have the most usable workers before it is served.
   void Excuse(absl::Duration by, absl::Time now);
 
   // Identity that is served; nothing until a worker that may be served has attached. If the

@@ -17,8 +17,7 @@ TEST(ServedIdentityTest, TheFirstWithAUsableWorkerIsServedAtOnce) {
   ServedIdentity served({}, absl::Seconds(10));
   EXPECT_FALSE(served.served());
   EXPECT_FALSE(served.Update({}, At(0)));
-  // While no identity has a usable worker, the guess is the identity that is most likely to get
-  // one.
+  // If no identity has a usable worker, the identity that is most likely to get one is served.
   EXPECT_TRUE(served.Update({{kThird, {.attached = 3}}}, At(1)));
   EXPECT_EQ(served.served(), kThird);
   EXPECT_TRUE(

@@ -37,7 +37,8 @@ struct Worker {
   uint64_t prompt_tokens = 0;  // Tokens of the prompts that `prompts` counts.
   // Blocks that legs opened since the last report need; decode workers only.
   uint64_t new_blocks = 0;
-  // Load from other routers: the last report less this router's own load at that time.
+  // Load from other routers: the load in the worker's last report minus this router's own load at
+  // that time.
   uint64_t others_prompt_tokens = 0;
   uint64_t others_sequences = 0;
   // The worker refused a prompt as full; it gets no prompt before this time.
@@ -99,7 +100,8 @@ class WorkerTable {
                                  const std::string& model_name, absl::Time now,
                                  std::vector<WorkerKey>* replaced, std::vector<AttachKey>* closed);
   // Takes a load report that came on the stream `attach`. Returns null if no worker is attached by
-  // this stream. Otherwise sets `*matters` to true if pairs may have changed.
+  // this stream. Otherwise sets `*matters` to true if the report may change which workers can work
+  // together.
   Worker* Report(AttachKey attach, const v1::LoadReport& load, absl::Time now, bool* matters);
   // Notes that the stream `attach` is closed. Returns null if no worker is attached by this stream.
   // The worker's record stays.
@@ -157,7 +159,7 @@ class WorkerTable {
   // Chooses the least loaded decode worker that computes the prompt itself. The results mean the
   // same as for ChoosePrefill.
   Choice ChooseColocated(const Need& need, const Places& places, absl::Time now, Worker** chosen);
-  // The workers that AnyPlace looks at.
+  // The role of the workers among which AnyPlace looks for a place.
   enum class Role { kPrefill, kDecode };
   // Returns true if some worker of this role and one of these identities has a place for a prompt
   // of any length. A prefill worker also needs a decode worker that can pull from it.

@@ -78,9 +78,10 @@ class LoggedCore {
   EventLog* const log_;
 };
 
-// Runs `history` with each of the seeds 1 to `seeds`, and gives each run a log of its own. Returns
-// one line with the number of seeds, the number of log lines, and a hash of all logs. If the
-// variable $BATON_LOG_DIR is set, writes each log to the file NAME-SEED.log in that folder.
+// Runs the test scenario `history` with each of the seeds 1 to `seeds`, and gives each run a log of
+// its own. Returns one line with the number of seeds, the number of log lines, and a hash of all
+// logs. If the variable $BATON_LOG_DIR is set, writes each log to the file NAME-SEED.log in that
+// folder.
 std::string HashLogs(const std::string& name, int seeds,
                      const std::function<void(uint64_t seed, EventLog* log)>& history);
 // Returns the value of $BATON_LOG_SEEDS, the number of seeds whose logs are to be hashed; 0 if the
