@@ -41,8 +41,9 @@ struct KvLayout {
 
   int BlocksFor(int tokens) const { return (tokens + block_tokens - 1) / block_tokens; }
 
-  // Returns a text that is equal for two pools if and only if their layouts are equal. Every ticket
-  // carries it.
+  // Returns a text that is equal for two pools if and only if their layouts are equal. Every
+  // KvTicket contains this text, and a decode worker refuses a ticket with another layout than its
+  // own.
   std::string Fingerprint() const {
     return absl::StrCat("block.layer.kv.head.token.dim/", layers, "x2x", kv_heads, "x",
                         block_tokens, "x", head_dim, "/", DTypeName(type));

@@ -84,7 +84,8 @@ inline int EndQuery(const AttentionTask& task, ptrdiff_t last_key) {
   return static_cast<int>(task.window > 0 && rows < task.rows ? rows : task.rows) * task.group;
 }
 
-// Keys of one span, up to the last key that the task's last query sees.
+// The range of keys that belongs to one span (kKeySpan keys). It ends at the last key that the
+// task's last query sees.
 struct SpanKeys {
   SpanKeys(const AttentionTask& task, int span) : begin(static_cast<ptrdiff_t>(span) * kKeySpan) {
     const ptrdiff_t all = task.first_position + task.rows;

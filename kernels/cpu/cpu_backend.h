@@ -17,13 +17,14 @@ enum class CpuNumerics {
 };
 absl::string_view CpuNumericsName(CpuNumerics numerics);  // "f32", "amx" or "avx512-bf16"
 
-// Parses the value of a flag, for a model whose matrices all have type `weights` or narrower. Any
-// thread. Values:
-// - `auto`: the fastest order on this processor that has the accuracy of the weights' type. Only
-//   bf16 weights get a bf16 order. The first call tests the processor's bf16 instructions.
-// - `portable`: the order that every x86-64 worker computes at fair speed: amx for bf16 weights,
-//   f32 for others.
-// - `f32`, `amx`, `avx512-bf16`: the order of this name.
+// Parses the value of a flag that chooses the summation order, for a model whose matrices all have
+// type `weights` or narrower. Any thread. Values:
+// - `auto`: the fastest summation order on this processor that has the accuracy of the weights'
+//   type. Only bf16 weights get a bf16 order. The first call tests the processor's bf16
+//   instructions.
+// - `portable`: the summation order that every x86-64 worker computes at fair speed: amx for bf16
+//   weights, f32 for others.
+// - `f32`, `amx`, `avx512-bf16`: the summation order of this name.
 // Returns InvalidArgument for any other word, and if the name is that of a bf16 order but the
 // weights are not bf16. CreateCpuBackend checks whether this processor can compute the order.
 absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, DType weights);

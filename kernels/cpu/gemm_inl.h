@@ -45,8 +45,8 @@ void GemmPanel(const GemmTask& task, int m0, int m1, int n0, int n1, float* scra
   float* sums = scratch + kPanelCols * kKBlock;
   const int col_tiles = (n1 - n0 + kTileCols - 1) / kTileCols;
   const RowTiles tiles(m1 - m0);
-  // Pointers to the weight rows. The last tile of four is filled up with pointers to the last row;
-  // the results of these are discarded.
+  // Pointers to the weight rows. If the last tile has fewer than kTileCols rows, it is filled up
+  // with pointers to the last row, and the additional results are not used.
   const T* rows[kPanelCols + kTileCols];
   for (int c = 0; c < col_tiles * kTileCols; ++c) {
     rows[c] = static_cast<const T*>(task.w) + (n0 + c < n1 ? n0 + c : n1 - 1) * task.k;

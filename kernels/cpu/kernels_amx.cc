@@ -71,8 +71,8 @@ inline __m512i Narrow32(const float* p, ptrdiff_t n) {
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
 }
 
-// Rounds activation rows m0 to m0 + 15 to bf16 and packs them, as one tile for every 32 inputs.
-// Each row of a tile has one pair of neighbouring inputs of every activation row.
+// Rounds activation rows m0 to m0 + 15 to bf16 and packs them, one tile for every 32 inputs. A row
+// of a tile holds two neighbouring inputs of each activation row.
 void AmxPack(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, char* packed) {
   const int rows = m - m0 < 16 ? m - m0 : 16, columns = Columns(m);
   const ptrdiff_t bytes = 64 * columns;

@@ -77,7 +77,7 @@ inline void StoreNarrow(Bf16* p, Vec x) {
                       _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(is_nan, rounded, quiet)));
 }
 
-// Does the first step of ReduceFour's tree: adds lane l + 8 to lane l.
+// Adds lane l + 8 to lane l: the first step of the sums of ReduceFour.
 inline __m256 FoldHalves(const float* p) {
   const Vec x = Load(p);
   return _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));

@@ -52,11 +52,12 @@ class AttentionLaunches {
     return tile_bytes_ == 0 || step.ranges <= MaxItems(step);
   }
 
-  // Enqueues attention of one layer. `params.step` holds the rows of `sequences`. `version` is not
-  // 0; if the rows in `params.step` may have changed since the last call, `version` has changed
-  // too. If `fixed` is given and HasRoom(*fixed), the enqueued work depends only on `params`, on
-  // the rows and context of `fixed`, and on the addresses that AppendMemory returns. Returns
-  // ResourceExhausted if there is no memory for partial results.
+  // Enqueues attention of one layer. `params.step` holds the rows of `sequences`. `version` is a
+  // number above 0 that the caller changes whenever the rows in `params.step` may have changed.
+  // `fixed` is given for a step that is recorded as a graph. If HasRoom(*fixed) is true, the
+  // enqueued work depends only on `params`, on the rows and context of `fixed`, and on the
+  // addresses that AppendMemory appends. Returns ResourceExhausted if there is no memory for
+  // partial results.
   absl::Status Attend(const PagedAttentionParams& params, absl::Span<const SequenceRows> sequences,
                       uint64_t version, const FixedStep* fixed = nullptr);
 

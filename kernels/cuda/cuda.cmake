@@ -54,8 +54,8 @@ if(why AND NOT BATON_HAVE_CUDA)
 endif()
 
 if(BATON_HAVE_CUDA)
-  # CMake passes no folder of this list to nvcc. Without this line it would pass /usr/include, which
-  # some libraries name, and nvcc would search it before the host compiler's own folders.
+  # Makes CMake pass no implicit include folder of the host compiler to nvcc. Otherwise a library
+  # that names /usr/include would make nvcc search it before the host compiler's own folders.
   list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know it
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")

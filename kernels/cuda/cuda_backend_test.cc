@@ -23,7 +23,8 @@ TEST(UploadSlabTest, WorkSeesTheContentThatWasThereWhenItWasPut) {
   TestDevice test;
   DeviceRuntime& runtime = test.runtime();
   UploadSlab slab(&runtime, test.stream());
-  // Uploads more often than the slab has slots, with growing content, and without waiting.
+  // Uploads more often than UploadSlab has slots for copies under way, with growing content, and
+  // without waiting.
   std::vector<std::pair<std::byte*, std::vector<int>>> seen;
   for (int i = 0; i < 20; ++i) {
     std::vector<int> content(1 + i * i * 10, i);
@@ -138,8 +139,9 @@ TEST_F(CudaBackendTest, WhatIsKeptOfAStepIsNotTakenForAnother) {
 }
 
 TEST_F(CudaBackendTest, RotaryTableIsThatOfTheRowsBeingWritten) {
-  // Attention over other rows runs between two calls of RopeAndWriteKv. So the second call finds
-  // its rows on the device already, but not its rotary table.
+  // Attention over the rows `second` runs before RopeAndWriteKv writes these rows. So the rows are
+  // on the device already when RopeAndWriteKv begins, but the rotary table is still that of the
+  // rows `first`.
   const std::vector<SequenceRows> first = {{0, 2, 0, blocks_}}, second = {{0, 2, 2, blocks_}};
   std::vector<float> frequencies(kHeadDim / 2, 0.5f);
   const Rope rope{frequencies, 1};

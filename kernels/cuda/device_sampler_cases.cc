@@ -233,8 +233,8 @@ class Sampled {
     sequences_[slot] = std::move(sequence);
     return sampler_->Join(slot, sequences_[slot].options, sequences_[slot].history.get());
   }
-  // Gives the slot to a new sequence. In step 0 it keeps the sequences in slots 0 to 2: the next
-  // step samples for them again, to test that their penalties grow.
+  // Gives the slot to a new sequence. Does nothing for slots 0 to 2 in step 0: the next step
+  // samples for their sequences again, to test that their penalties grow.
   absl::Status JoinAnew(int slot, int step) {
     if (slot < 3 && step == 0) return absl::OkStatus();
     return Join(slot, SomeSequence(chance_, slot, vocab_));

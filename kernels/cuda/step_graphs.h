@@ -52,10 +52,10 @@ class StepGraphs {
   static int RowsFor(int rows, int max);
 
   // Enqueues a step of `rows` rows: calls `ops`, or replays a graph that was recorded from a call
-  // of `ops`. `given` returns the values on which a graph depends (Given), as they are at the time
-  // of the call; `ops` may change them by allocating memory. Steps with different operations have
-  // different values of `variant`. If recording or replaying fails, the failure is logged, and
-  // `ops` runs this step and all later ones of its kind.
+  // of `ops`. `variant` is a number that differs between steps with different operations. `given`
+  // returns the present values on which a graph depends, such as addresses; `ops` may change them
+  // by allocating memory. If recording or replaying fails, the failure is logged, and `ops` runs
+  // this step and all later ones of its kind.
   absl::Status Run(int rows, int variant, absl::FunctionRef<Given()> given,
                    absl::FunctionRef<absl::Status()> ops);
 

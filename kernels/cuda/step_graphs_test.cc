@@ -183,7 +183,8 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAlone) {
   ExpectSameBits({.kv_type = DType::kF16}, 4, 40, 40);
 }
 
-// Head sizes that split attention supports, and sequences that become longer than their window.
+// The model has a head size that split attention supports, and sequences that become longer than
+// the attention window.
 TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneInSplitAttention) {
   const SmallDecoder::Shape shape = {.head_dim = 64,
                                      .heads = 4,
@@ -221,8 +222,9 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWithManyWindows) {
     EXPECT_EQ(recorded.Run(items), alone.Run(items, false)) << position;
   }
   EXPECT_EQ(recorded.Pool(), alone.Pool());
-  // Steps of both sizes are recorded once. The first size is recorded only at its third step,
-  // because the first step of the second size moved memory.
+  // Steps of both sizes are recorded once. The first size is recorded only at its third step: the
+  // first step of the second size allocated other memory, and a graph keeps the addresses of its
+  // memory.
   EXPECT_EQ(recorded.counts().recorded, 2);
   EXPECT_EQ(recorded.counts().replayed, 5);
 }
@@ -231,8 +233,8 @@ TEST(RecordedStepTest, StaysGoodWhileSequencesGrowOverRangesAndBlocks) {
   const SmallDecoder::Shape shape = {.head_dim = 64, .block_tokens = 16, .context = 600};
   const TestDevice device(SeededDevice(5));
   SmallDecoder recorded(device, shape, true), alone(device, shape, false);
-  // The positions jump, so keys and values of most earlier positions were never computed. Both
-  // decoders read the same initial bytes of their pools there.
+  // The positions jump, so keys and values of most earlier positions were never computed. For these
+  // positions, both decoders read the initial bytes of their pools, which are equal.
   for (const int position : {0, 1, 14, 15, 16, 254, 255, 256, 257, 400}) {
     const auto items = Batch(3, position, shape.block_tokens);
     const auto got = recorded.Run(items);

@@ -37,8 +37,8 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
   const int64_t largest_tile = AttentionTileRows(params);
   int64_t max_tiles = 0;
   for (int64_t tile_rows = 1; tile_rows <= std::min(largest_tile, rows); ++tile_rows) {
-    // The longest sequence decides the rows of a tile. So if tiles are smaller than the largest
-    // size, each sequence fits in one tile.
+    // Tiles have fewer rows than the largest tile only if the longest sequence has so few rows. So
+    // each sequence then fits in one tile.
     int64_t tiles = sequences;
     if (tile_rows == largest_tile) {
       tiles = std::min(rows, rows / tile_rows + sequences);

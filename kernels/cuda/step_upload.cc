@@ -135,7 +135,8 @@ void StepUpload::AppendMemory(std::vector<uint64_t>* memory) const {
 
 absl::StatusOr<StepRows> StepUpload::Rows(absl::Span<const SequenceRows> sequences, int rows,
                                           const KvLayout& layout) {
-  // The array: the number of rows, the sequence of each row, the sequences and their block tables.
+  // Layout of `content_`: the number of rows, the sequence of each row, the sequences, and their
+  // block tables.
   const size_t places = 1 + rows, tables = places + kWords * sequences.size();
   content_.assign(tables, 0);
   content_[0] = rows;

@@ -34,12 +34,12 @@ class StepUpload {
   // StepMemory::For then allocate nothing. Returns ResourceExhausted if there is too little memory.
   absl::Status Reserve(const StepMemory& memory);
 
-  // Uploads a whole step in one copy: tokens, `follows`, sequences, ropes and logit rows. rows()
-  // and RopeTable() then return views of the uploaded data. If `tokens` has more rows than the
-  // step, the additional ones are padding rows. `fixed` is for a step that may be recorded: logit
-  // rows are left out, and the addresses depend only on the number of `tokens`, as long as
-  // AppendMemory appends the same values. Returns InvalidArgument if two sequences have the same
-  // row.
+  // Uploads a whole step in one copy: tokens, `follows` (the rows whose token the previous step
+  // samples), sequences, rotary tables and logit rows. After this, rows() and RopeTable() return
+  // views of the uploaded data. If `tokens` has more rows than the step, the additional ones are
+  // padding rows. Set `fixed` for a step that may be recorded as a graph. Logit rows are then left
+  // out, and the addresses depend only on the number of `tokens`, as long as AppendMemory appends
+  // the same addresses. Returns InvalidArgument if two sequences have the same row.
   absl::Status Begin(const StepArgs& step, absl::Span<const TokenId> tokens, bool fixed);
   // Must be called before the operations of a step are called a second time, for example after a
   // failed recording. Work that the first call enqueued may never have run, so its results, such as

@@ -24,9 +24,10 @@ struct FakeBackendOptions {
 
 // A backend without maths, to test and simulate everything around it. RopeAndWriteKv fills each
 // token's whole slot (K and V of every head) with bytes that depend on token, position, layer and
-// the first frequency of the rotary table. Attention finds the slots that a row sees through the
-// block table, and hashes every byte of these slots. Logits depend on the hashes of all layers. The
-// fake backend verifies nothing, but a lost, stale, torn or misplaced block changes the token.
+// the first frequency of the rotary table. Attention uses the block table to find the slots of the
+// tokens that a row sees, and hashes every byte of these slots. Logits depend on the hashes of all
+// layers. The fake backend verifies nothing, but a lost, stale, torn or misplaced block changes the
+// token.
 //
 // Tensors need at least 4 columns (else InvalidArgument). Weights are never read. numerics_id() is
 // fake-v1.

@@ -176,9 +176,8 @@ class Switcher {
       const size_t open = code_.OpenAt(place->range.begin);
       if (open == CodeStructure::kNone) return false;
       if (code_.BeginsBlock(open)) return WidenToStatements(place);
-      // The place is inside brackets that do not enclose a block. They may belong to an expression,
-      // or to the head of a statement. So the loop continues with the brackets and everything in
-      // them.
+      // The range is inside brackets that do not enclose a block. They may belong to an expression,
+      // or to the head of a statement. Widens the range to these brackets and everything in them.
       place->range = {open, code_.partner(open) + 1};
     }
   }
@@ -226,7 +225,7 @@ class Switcher {
     return !(*range == before);
   }
 
-  // Returns the code of the range as one line, as a source with the difference would have it.
+  // Returns the code of the range with the mutation `difference` applied, as one line.
   std::string WrongText(const TokenRange& range, const Difference& difference) const {
     std::vector<std::string> parts = {TextOf(range.begin, difference.tokens.begin),
                                       difference.wrong, TextOf(difference.tokens.end, range.end)};

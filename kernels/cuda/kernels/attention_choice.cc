@@ -20,8 +20,8 @@ int AttentionTileRows(const PagedAttentionParams& params) {
 
 bool UsesTensorCores(const PagedAttentionParams& params, size_t shared_bytes) {
   const LayerPages& pages = params.pages;
-  // If these addresses and offsets are multiples of 16 bytes, the address of every slot is one too,
-  // with each of the supported head_dims.
+  // Checks that these addresses and sizes are multiples of 16 bytes. The addresses of all slots are
+  // then multiples of 16, too, with each of the supported head_dims.
   const bool aligned = (reinterpret_cast<uintptr_t>(pages.data) | pages.block_bytes |
                         pages.key_offset | pages.value_offset | pages.head_bytes) %
                            16 ==

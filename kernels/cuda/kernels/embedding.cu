@@ -3,7 +3,8 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// Each thread block takes a row, each thread an octet at a time. Moves 4 * hidden bytes per row.
+// Each thread block copies one row. Each thread copies groups of 8 columns. Reads and writes 4 *
+// hidden bytes per row.
 BATON_KERNEL(embedding, EmbeddingParams, 1024) {
   const int row = BlockX();
   const int follows = params.follows == nullptr ? -1 : params.follows[row];

@@ -18,7 +18,8 @@ struct SampledRow {
   uint32_t* counts;  // [kSampleBins]
   uint32_t* digits;  // [kDigits, kSampleBins]
 
-  // The token's logit, or -infinity if the largest logit of its block has a key below `min_key`.
+  // Returns the token's logit. Returns -infinity without reading the logit if no logit of its block
+  // can reach `min_key`, an OrderKey (an integer that orders logits).
   BATON_DEVICE float Fetch(int token, uint32_t min_key) const {
     return OrderKey(maxima[token / kSampleBlock]) >= min_key ? logits[token] : -kInfiniteLogit;
   }

@@ -21,7 +21,8 @@
 namespace baton {
 
 constexpr int kMaxSampleVocab = 500000;
-// Logits per block; most searches first look only at the largest logit of a block.
+// Logits per block. Most searches look at the largest logit of each block first, in order to skip
+// blocks.
 constexpr int kSampleBlock = 64;
 constexpr int kSampleChunk = 2048;  // logits that a thread block scans and weighs
 constexpr int kSampleBins = 1024;   // bins of a histogram

@@ -29,9 +29,9 @@ BATON_DEVICE uint64_t WarpTotal(uint64_t value) {
 // time.
 constexpr int kFetches = 4;
 
-// Cuts [begin, end) into one part for each warp. Writes the sum of value(i, fetch(i)) over each
-// part to `sums`. Returns the number of elements of a part. All threads of the thread block call
-// this together.
+// Divides [begin, end) into one part for each warp. For each part, writes the sum of value(i,
+// fetch(i)) to `sums`: `fetch` loads element i, and `value` turns the element into a number.
+// Returns the number of elements of a part. All threads of the thread block call this together.
 template <typename Fetch, typename Value>
 BATON_DEVICE int SumParts(int begin, int end, const Fetch& fetch, const Value& value,
                           uint64_t* sums) {
@@ -61,8 +61,9 @@ BATON_DEVICE int SumParts(int begin, int end, const Fetch& fetch, const Value& v
   return part;
 }
 
-// Returns the sum of value(i, fetch(i)) over i in [begin, end), to every thread of the thread
-// block.
+// Returns the sum of value(i, fetch(i)) over i in [begin, end): `fetch` loads element i, and
+// `value` turns the element into a number. All threads of the thread block call this together and
+// get the sum.
 template <typename Fetch, typename Value>
 BATON_DEVICE uint64_t BlockTotal(int begin, int end, const Fetch& fetch, const Value& value,
                                  uint64_t* sums) {
@@ -82,10 +83,10 @@ struct Located {
   uint64_t rest;  // number(total) minus the sum of the values before `index`
 };
 
-// Returns the first i for which the sum of value(j, fetch(j)) over j in [begin, i] exceeds
-// number(total), where `total` is the sum over [begin, end). number(total) must be less than the
-// total. Reads everything once, and then parts of it again. All threads of the thread block call
-// this together.
+// Adds up value(j, fetch(j)) from `begin` on, and returns the first index at which the sum exceeds
+// a limit. `fetch` loads element j, and `value` turns the element into a number. The limit is
+// number(total), where `total` is the sum over [begin, end); it must be less than the total. Reads
+// everything once, and then parts of it again. All threads of the thread block call this together.
 template <typename Fetch, typename Value, typename Number>
 BATON_DEVICE Located Locate(int begin, int end, const Fetch& fetch, const Value& value,
                             const Number& number, uint64_t* sums) {

@@ -3,8 +3,8 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// Each thread block takes BlockThreads() octets of a row (x), each thread one of them. Moves 6
-// bytes per column.
+// Each thread block computes BlockThreads() octets (groups of 8 columns) of one row, one octet per
+// thread. Reads and writes 6 bytes per column.
 BATON_KERNEL(silu_mul, SiluMulParams, 1024) {
   const int row = BlockX();
   const int octet = BlockY() * BlockThreads() + ThreadIndex();

@@ -57,7 +57,7 @@ struct ReferenceAttention {
   ReferenceTensor q, out;
 };
 
-// Returns a soft cap that changes scores whose deviation is 1.
+// Returns a soft cap that is small enough to change scores with a standard deviation of 1.
 float SomeSoftCap(KernelTrial& trial) { return 0.1f * trial.Pick(5, 30); }
 // The soft cap of Gemma 2, and a deviation with which scores exceed it.
 constexpr float kWideSoftCap = 50, kWideDeviation = 60;
@@ -139,8 +139,8 @@ void CheckFast(KernelTrial& trial, const ReferenceAttention& attention) {
 constexpr int kSplitCases = 22;
 
 void RunSplitCase(KernelTrial& trial, int i) {
-  // The cases cover every head_dim, every ratio of heads, several ranges, and more tiles than the
-  // pipeline has stages.
+  // The cases cover every head_dim, every ratio of heads, several ranges of keys, and more tiles
+  // than the pipeline has stages.
   constexpr int kBlockTokens[] = {16, 64, 8, 32, 5}, kMaxRanges = 3;
   // True for one case: a tile of four rows, with a window that leaves a range behind. In that
   // range, the first row sees only the last key, and the other rows see no key.

@@ -61,8 +61,8 @@ class ReferenceMemory {
   // implementation. For arrays of integers or structs.
   void SetBytes(const void* from, size_t bytes);
 
-  // Makes the kernel's output the expected one: copies it to the copy of the reference
-  // implementation, and fills the kernel's copy with NaN again.
+  // Makes the kernel's output the expected result of the next run, and fills the kernel's copy with
+  // NaN again.
   void MakeExpected() {
     std::memcpy(host(Side::kReference), host(Side::kKernel), bytes());
     std::memset(host(Side::kKernel), 0xff, bytes());
@@ -198,8 +198,8 @@ struct ReferenceStep {
 
   StepRows at(Side side) const;
   LayerPages pages(Side side, int layer) const;
-  // Fills K and V of one layer with random numbers, for every position that some row sees through
-  // `window` (0: no window), its own included.
+  // Fills K and V of one layer with random numbers, for every position that some row sees. A row
+  // sees its own position and those before it, at most `window` positions (0: all).
   void FillPool(KernelTrial& trial, int layer, int window);
 
   static constexpr int32_t kFirstBlock = (1 << 24) + 12345;

@@ -46,8 +46,8 @@ class CudaGemms {
   absl::Status Run(const DenseGemm& gemm, void* workspace, cudaStream_t stream);
 
  private:
-  // Key of an algorithm: the number of rows (of the bucket, or exact), n, k, strides, type,
-  // accumulate, the alignments of weight, in and out, and DenseGemm::algorithm.
+  // Key of an algorithm: the number of rows (rounded up to a power of two, or exact), n, k,
+  // strides, type, accumulate, the alignments of weight, in and out, and DenseGemm::algorithm.
   using Key =
       std::tuple<int, int, int, int64_t, int64_t, DType, bool, uint32_t, uint32_t, uint32_t, int>;
   struct Matmul;

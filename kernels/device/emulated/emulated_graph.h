@@ -49,8 +49,8 @@ class EmulatedCapture : public DeviceCapture {
 
   void Add(const EmulatedQueue* stream, EmulatedWork work);
   const Tails& TailsOf(const EmulatedQueue* stream) { return tails_[stream]; }
-  // Makes the next work of `stream` also wait for `tails`. The stream joins the capture if it is
-  // not part of it.
+  // Makes the next work of `stream` also wait for the nodes `tails`. Adds the stream to this
+  // capture if needed.
   void WaitFor(const EmulatedQueue* stream, const Tails& tails);
 
   // Ends the capture. Returns FailedPrecondition if a call has made the capture fail, or if the

@@ -24,8 +24,9 @@ constexpr uint8_t kUnwrittenByte = 0xff;
 // back and read as 0.
 constexpr size_t kMaxFilled = 1 << 20;
 
-// Returns the pattern of a margin that begins at `begin`: 0xffa5 in every aligned 16 bits. That is
-// NaN in bf16, f16 and f32, and differs from the bytes of new memory.
+// Returns the bytes that fill a margin, which is the memory after the end of an allocation. The
+// margin begins at `begin`. Every aligned 16 bits are 0xffa5, which is NaN in bf16, f16 and f32,
+// and differs from the bytes of new memory.
 const uint8_t* Margin(const std::byte* begin) {
   static const auto* const pattern = [] {
     static uint8_t bytes[kMargin + 1];

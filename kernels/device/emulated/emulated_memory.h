@@ -52,16 +52,17 @@ class EmulatedMemory {
   // Returns true if `at` is in the device's address range, allocated or not, or in an imported
   // piece.
   bool Holds(const void* at) const;
-  // Returns OK if the `bytes` bytes from `at` on lie in one piece, else InvalidArgument.
+  // Returns OK if the `bytes` bytes from `at` on lie within one allocation, own or imported, else
+  // InvalidArgument.
   absl::Status Check(const void* at, size_t bytes) const;
   // Returns the piece of this process that begins at `begin`, or null.
   const Piece* Own(const std::byte* begin) const;
 
   // Returns a handle that lets other processes map the piece. Does not set the handle's `device`.
   EmulatedHandle Export(const std::byte* begin) const;
-  // Maps a piece of another process's memory. `file` is that process's memory file. Mapping a piece
-  // again gives the same address and counts one more use. Returns FailedPrecondition if the piece
-  // no longer exists.
+  // Maps a piece, which is one allocation of another process. `file` is that process's memory file.
+  // Mapping a piece again gives the same address and counts one more use. Returns
+  // FailedPrecondition if the piece no longer exists.
   absl::StatusOr<std::byte*> Map(int file, const EmulatedHandle& handle);
   // Undoes one Map. Aborts on any other pointer.
   void Unmap(std::byte* memory);

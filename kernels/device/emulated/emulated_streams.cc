@@ -9,8 +9,8 @@
 namespace baton {
 namespace {
 
-// On average, one call of Run in this many runs any work that can run. The other calls run only the
-// work that is needed.
+// One call of Run in four, on average, also runs work that is not needed yet. The other calls run
+// only the work that is needed.
 constexpr int kRunsPerEagerOne = 4;
 
 }  // namespace

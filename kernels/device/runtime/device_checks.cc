@@ -101,7 +101,8 @@ absl::Status CheckCopyRows(const void* to, size_t to_pitch, const void* from, si
   const auto a = reinterpret_cast<uintptr_t>(to), b = reinterpret_cast<uintptr_t>(from);
   const uintptr_t apart = a < b ? b - a : a - b;
   if (apart > (rows - 1) * (a < b ? to_pitch : from_pitch) + row_bytes - 1) return absl::OkStatus();
-  // Overlapping address ranges are fine if the rows are different columns of one matrix.
+  // The address ranges may overlap if source and destination are different columns of one matrix:
+  // their rows then alternate in memory.
   const size_t between = apart % to_pitch;
   if (to_pitch != from_pitch || between < row_bytes || to_pitch - between < row_bytes) {
     return Refuse("CopyRows: ", rows, " rows of ", row_bytes, " bytes at pitches of ", to_pitch,

@@ -20,8 +20,8 @@ bool Within(const void* at, const void* base, size_t bytes) {
 
 // Layout of a stamp, from the top bit: a copy in flight (1 bit), block + 1 (19), barriers of the
 // block so far (16), warp (6), the warp's SyncWarps since the last barrier (16), lane (6). If all
-// bits of block, warp or lane are ones, the stamp stands for several blocks, warps or lanes, which
-// agree in all higher fields.
+// bits of the field block, warp or lane are ones, the stamp stands for several blocks, warps or
+// lanes. These agree in the fields that come before it in this list.
 constexpr int kLane = 0, kWarpEpoch = 6, kWarp = 22, kEpoch = 28, kBlock = 44;
 constexpr uint64_t kInFlight = uint64_t{1} << 63;
 constexpr uint64_t kSeveral = 63, kSeveralBlocks = (1 << 19) - 1;
@@ -114,8 +114,8 @@ void AccessChecker::CopyBegins(const void* to, const void* code) {
 }
 
 void AccessChecker::CopyEnds(const void* to) {
-  // Marks the 16 bytes as if their thread had written them now. They are aligned, so they lie in
-  // one Shadow.
+  // Marks the 16 copied bytes as written by the current thread, now. The bytes are aligned to 16,
+  // so one Shadow holds the records of all of them.
   Shadow& shadow = ShadowOf(Address(to) / Shadow::kBytes);
   std::fill_n(&shadow.written[Address(to) % Shadow::kBytes], 16, Now());
 }

@@ -28,8 +28,8 @@ inline void Access(const void* at, size_t bytes, size_t align, bool write, const
 #define BATON_CALL_OUT(name, bytes, align, write) \
   void name(void* at) { baton::simt::Access(at, bytes, align, write, __builtin_return_address(0)); }
 
-// For 16-byte accesses the compiler does not say if the type is aligned to 16. They are checked
-// here for alignment to 8; Vector16 itself checks for 16.
+// The 16-byte functions check only an alignment of 8, because the compiler does not say if the type
+// is aligned to 16. Vector16 itself checks for 16.
 extern "C" {
 BATON_CALL_OUT(__tsan_read1, 1, 1, false)
 BATON_CALL_OUT(__tsan_read2, 2, 2, false)

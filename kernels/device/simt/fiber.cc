@@ -18,8 +18,8 @@
 #endif
 
 // Saves the registers that a call must preserve (System V ABI), switches to the other stack and
-// continues there. It ends with a jump, because the processor would mispredict a `ret` without a
-// matching call every time.
+// continues there. The last instruction is a jump, not a `ret`: the processor mispredicts a `ret`
+// that has no matching call.
 asm(R"(
   .text
   .p2align 4

@@ -53,8 +53,8 @@ extern const Kernel kLoadMatrix;
 //   4  The lanes wait at two different shuffles.
 //   5  One lane returns before a shuffle.
 extern const Kernel kBarriers;
-// Writes to out[t] the word of `in` that a thread of the other warp has read, through shared
-// memory. Bits 0 and 1 of `which` each leave out one barrier.
+// Each thread passes a word of `in` through shared memory to a thread of the other warp, which
+// writes the word to `out`. Bits 0 and 1 of `which` each leave out one barrier.
 extern const Kernel kExchange;
 // Copies with two groups of cp.async. `which` chooses the case:
 //   0  Right.

@@ -238,7 +238,8 @@ TEST(RunGridDeathTest, AStackThatOverflowsFaults) {
 #else
   const auto faults = testing::KilledBySignal(SIGSEGV);
   EXPECT_EXIT((void)RunProbe(emulated_kernels::kDeep, {.threads = 32}, 400), faults, "");
-  // The frame is large enough to reach other threads' stacks.
+  // The probe's stack frame is larger than several stacks. A write to the frame's lowest bytes must
+  // end the process, not reach another thread's stack.
   EXPECT_EXIT((void)RunProbe(emulated_kernels::kWide, {.threads = 32}, 20), faults, "");
 #endif
 }

@@ -67,8 +67,9 @@ TEST(WarpOperationsTest, SumIsBitForBitTheButterflyAndTheSameInEveryLane) {
 constexpr int kLaneOfPair[8][4] = {{0, 1, 2, 3},     {4, 5, 6, 7},     {8, 9, 10, 11},
                                    {12, 13, 14, 15}, {16, 17, 18, 19}, {20, 21, 22, 23},
                                    {24, 25, 26, 27}, {28, 29, 30, 31}};
-// Index of a pair's first element in its lane's fragment (a0 to a7, b0 to b3, c0 to c3), for each
-// quarter of the matrix.
+// A lane holds two neighbouring elements of a matrix as a pair. These are the indexes of a pair's
+// first element among the elements that the lane holds (a0 to a7, b0 to b3, c0 to c3), for each
+// quarter of A, and for each half of B and C.
 constexpr int kElementOfA[2][2] = {{0, 4}, {2, 6}};  // [row >= 8][column >= 8]
 constexpr int kElementOfB[2] = {0, 2};               // [row >= 8]
 constexpr int kElementOfC[2] = {0, 2};               // [row >= 8]
