@@ -22,9 +22,9 @@ class Pulse {
   std::atomic<uint64_t> beats_{0};
 };
 
-// Finds the pulses that have stopped. One thread calls Silent repeatedly. Time counts as silence
-// only while that thread keeps calling. So the time for which the whole process was suspended does
-// not count.
+// Watches pulses, which threads beat to show that they make progress, and finds those that have
+// stopped. One thread calls Silent repeatedly. Silence counts only while that thread keeps calling,
+// so a time for which the whole process was suspended does not count.
 class PulseWatch {
  public:
   // A pulse without a beat for longer than `limit` is silent. Call Silent at least four times per

@@ -19,10 +19,10 @@ struct AnswerBounds {
   // In nats. The logprobs of a token on device and CPU may differ by half of `gap`. So if the CPU's
   // two most likely tokens are further apart than `gap`, both must choose the same token.
   double gap;
-  // Bounds for seeded sampling at this temperature. Consider the running sums of the token
-  // probabilities, in order of token id: each sum on the device may differ from the CPU's by
-  // `epsilon`. If the random number is further than `epsilon` from every running sum of the CPU,
-  // both sample the same token (ClearSample).
+  // Bounds for seeded sampling at this temperature. The sampler adds up the token probabilities in
+  // order of token id, and takes the token at which the sum exceeds a random number. Each such sum
+  // on the device may differ from the CPU's by `epsilon`. If the random number is further than
+  // `epsilon` from every sum of the CPU, device and CPU sample the same token (ClearSample).
   float temperature;
   double epsilon;
 };

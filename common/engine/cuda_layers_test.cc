@@ -203,9 +203,9 @@ TEST(CudaPulseTest, BeatsWithEveryLayerThatTheDeviceHasDone) {
     EXPECT_EQ(pulse.beats(), 2 * layers);
     EXPECT_FALSE(silent_after(kLimit / 2));
 
-    // In a decode step, the pulse beats once per layer when the host calls the operations of the
-    // step. The host does so when the first step runs directly and when the second is recorded, but
-    // not when the third is replayed.
+    // In a decode step, the pulse counts each layer when the host calls the operations of that
+    // layer. The host calls them when the first step runs directly and when the second is recorded,
+    // but not when the third is replayed.
     for (int i = 0; i < 3; ++i) {
       const TokenId next[] = {7};
       ASSERT_TRUE(world.engine()

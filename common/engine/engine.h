@@ -40,9 +40,9 @@ struct PlanItem {
   // All tokens so far, `tokens` included. Required if sampling->LooksBack().
   const TokenHistory* history = nullptr;
   PromptScores* scores = nullptr;  // receives the prompt's logprobs; null: not wanted
-  // Max sequence length of the rotary table that all of the sequence's KV is computed with
-  // (RopeReach in rope_config.h). 0 if the sequence ends with this item: the engine then uses the
-  // table for the sequence's length.
+  // The length up to which the sequence's rotary table applies (RopeReach in rope_config.h). All KV
+  // of the sequence is computed with this table. 0 if the sequence ends with this item: the engine
+  // then uses the table for the sequence's length.
   int rope_reach = 0;
   // Unique number of this sequence, never used for another one. The device needs it to count tokens
   // for penalties. If it is 0, tokens with penalties are sampled on the host.
@@ -83,8 +83,9 @@ class Engine {
   // Starts a step that writes the KV of all items into the pool. If the backend samples tokens,
   // Start may return before the step has run: until Finish, the step's blocks must stay with their
   // sequences. With other backends, the step has run when Start returns. After an error the step
-  // does not count as started, and the KV at its positions is undefined. Returns InvalidArgument
-  // for a plan that can't be run or has `scores`, and FailedPrecondition if kMaxSteps are running.
+  // does not count as started, and the KV that it should have written is undefined. Returns
+  // InvalidArgument for a plan that can't be run or has an item with PlanItem::scores, and
+  // FailedPrecondition if kMaxSteps are running.
   absl::Status Start(const StepPlan& plan);
   // Waits for the oldest running step and returns its tokens. If that step failed, returns its
   // error. The step counts as finished even then. Items of the next step that follow an item of the

@@ -78,8 +78,8 @@ class Fixture {
     free_.insert(free_.end(), blocks.begin(), blocks.end());
   }
 
-  // Sets the rotary table for the following runs: the table of a sequence that has grown from
-  // `prompt_tokens` to `tokens` tokens.
+  // Sets the rotary table for the following runs. The table may depend on the length of the prompt
+  // and on the length of the sequence so far.
   void UseRopeOf(int prompt_tokens, int tokens) {
     reach_ = RopeReach(model_->config().rope, prompt_tokens, tokens);
   }

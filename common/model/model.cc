@@ -233,8 +233,8 @@ absl::Status Model::Parts::LoadTensor(const Place& place, Backend* backend) {
   table.push_back(absl::StrCat(name, " ", entry->dtype, " ", absl::StrJoin(shape, "x"), " ",
                                absl::Hex(sampled)));
   if (copied) {
-    // Reads the tensor's bytes in file order and with read-ahead. Copying from the mapping would do
-    // neither.
+    // Reads the tensor's bytes into the page cache, in file order and with read-ahead. LoadRows
+    // alone would read the mapping in another order and without read-ahead.
     RETURN_IF_ERROR(file->PageIn(*entry, nullptr));
   }
   if (auto status = LoadRows(place, *type, file->Bytes(*entry).data(), backend); !status.ok()) {

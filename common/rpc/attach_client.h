@@ -39,7 +39,7 @@ class AttachClient {
   // Starts a thread, which calls `load` and `peers`. `load` returns the next report; if it returns
   // nothing, no report is sent, and routers soon count the worker as dead. `peers` gets the union
   // of the peers that all routers name, whenever this union changes. If the union is empty and some
-  // router says that no peer fits, its flag `none_fits` is set.
+  // router says that no peer fits, Peers::none_fits is set.
   AttachClient(Options options, std::function<std::optional<v1::LoadReport>()> load,
                std::function<void(const v1::Peers&)> peers);
   // Ends the streams and the thread.

@@ -5,10 +5,11 @@
 
 namespace baton {
 
-// Passes over all logits work in blocks of 64; the last block may be shorter. Every instruction set
-// gives the same bits, and so does a GPU (kernels/cuda/kernels/sample_kernels.h). Two things ensure
-// that. Each element is computed with the same additions and multiplications of doubles, then
-// rounded to an integer. And a sum of integers does not depend on the order of its terms.
+// Number of logits in a block. Code that goes over all logits works block by block; the last block
+// may be shorter. Every instruction set gives the same bits, and so does a GPU
+// (kernels/cuda/kernels/sample_kernels.h), for two reasons. Each element is computed with the same
+// additions and multiplications of doubles, then rounded to an integer. And a sum of integers does
+// not depend on the order of its terms.
 inline constexpr size_t kLogitBlock = 64;
 inline constexpr size_t LogitBlocks(size_t logits) {
   return (logits + kLogitBlock - 1) / kLogitBlock;

@@ -67,8 +67,8 @@ void AddedTokenMatcher::Split(
     at = end;
     if (token->special && !parse_special) continue;
     if (token->single_word && TouchesWord(text, begin, end)) continue;
-    // An earlier token with `rstrip` took the white space after it, which may include the first
-    // characters of this token.
+    // If an earlier token has `rstrip`, it also took the white space that follows it. This white
+    // space may include the first characters of the present token.
     begin = std::max(begin, handed);
     if (token->lstrip) {
       while (begin > handed) {

@@ -74,8 +74,8 @@ TEST(BpeTest, LongAndShortWordsMergeAsTheDefinitionSays) {
         if (kind == 0) {
           text += "\u00e9";
           symbols.insert(symbols.end(), {"<0xC3>", "<0xA9>"});
-          // If the previous character is unknown, Hugging Face tokenizers adds its unknown token
-          // only after the bytes of this character, as the goldens show.
+          // If the character before this one is unknown, Hugging Face tokenizers puts the unknown
+          // token after the two bytes of this character, as the goldens show.
           if (unknown_before) std::rotate(symbols.end() - 3, symbols.end() - 2, symbols.end());
           continue;
         }

@@ -50,8 +50,8 @@ class Decoder {
   // Returns the bytes that `token` adds to the joined text. `token` must be a result of
   // BehindFallback.
   std::string BytesOf(std::string token) const;
-  // first_differs_before returns true if the steps before ByteFallback treat the first token
-  // differently. first_differs_behind does so for the steps after ByteFallback.
+  // Returns true if a step before ByteFallback treats the first token differently.
+  // first_differs_behind returns this for the steps after ByteFallback.
   bool first_differs_before() const { return FirstDiffers(each_); }
   bool first_differs_behind() const { return FirstDiffers(each_behind_); }
 

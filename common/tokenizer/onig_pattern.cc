@@ -145,8 +145,8 @@ class Translator {
   // Oniguruma, a second quantifier repeats the atom with its first quantifier. PCRE2 needs a group
   // for this.
   std::string Quantified(std::string atom) {
-    // `open` holds the groups before `atom`, and `close` the quantifiers after it. They are joined
-    // only once, to avoid quadratic time.
+    // `open` is text for the result before `atom`, and `close` text after it. All three are joined
+    // only once, at the end: joining at every quantifier would take quadratic time.
     std::string open, close;
     for (bool first = true; !done(); first = false) {
       std::string quantifier;

@@ -255,8 +255,8 @@ TEST(AddedTokenMatcherTest, TokenOfSpacesInTheSpaceThatOneBeforeItTookIsEmpty) {
   matcher.Add({.id = 4, .rstrip = true}, "\ny");
   EXPECT_THAT(PiecesOf(matcher, "x \t\t \n v z"),
               ElementsAre("x", "1: \t\t \n ", "2:", "1:", "3:", "1:", "v", "1: ", "z"));
-  // Token 1 also took the newline with which token 4 begins. Token 4 ends after the white space
-  // that token 1 took, so its own `rstrip` takes the white space that follows.
+  // Token 4 is "\ny", but token 1 has already taken the newline. Token 4 still takes the white
+  // space after it.
   EXPECT_THAT(PiecesOf(matcher, " \ny  z"), ElementsAre("1: \n", "4:y  ", "1:", "1:", "z"));
 }
 
