@@ -79,8 +79,8 @@ class DeviceBench {
     double bytes;
   };
   Copy CopyYardstick();
-  // A large bf16 gemm of random numbers: the yardstick of work that computes. Allowed only if
-  // gemms() is OK.
+  // A large bf16 GEMM of random numbers. The times of kernels that mostly compute are compared with
+  // its time. Allowed only if gemms() is OK.
   struct Gemm {
     Timed timed;
     double flops;

@@ -163,8 +163,8 @@ void BenchAttention(DeviceBench& bench) {
                           .context = s.context,
                           .rows = s.rows});
     AttentionLaunches launches(&bench.runtime(), &bench.stream(), &bench.device().kernels);
-    // Times the attention of one layer, without the plan of the step: the plan is computed once for
-    // all layers, here in the run that precedes the capture of the graph.
+    // Times the attention of one layer. The plan of the step is not timed: InGraph first runs the
+    // work once without capture, and this run computes the plan.
     std::vector<Timed> timed = {
         bench.InGraph(
             [&](int) { return launches.Attend(step.params(), step.sequences(), /*version=*/1); }),

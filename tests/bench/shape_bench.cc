@@ -1,6 +1,7 @@
 // Measures a worker's engine on a Llama shape with random weights. Compares the engine with the
-// machine's own rates and, if llama.cpp is given, with llama.cpp on the same shape. All
-// measurements are repeated in rounds, so that they see the machine in the same state.
+// rates at which this machine reads memory and multiplies (measured here, too) and, if llama.cpp is
+// given, with llama.cpp on the same shape. All measurements are repeated in rounds, so that they
+// see the machine in the same state.
 
 #include <algorithm>
 #include <chrono>

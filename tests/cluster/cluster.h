@@ -78,7 +78,7 @@ class Cluster {
   absl::Status StartWorker(const std::string& role, int i);
   // Numbers of workers that the router's log reports.
   struct Counted {
-    // Workers that can serve. If `pairs` is false, workers that are ready.
+    // Numbers of workers that can serve or, if Options::pairs is false, of workers that are ready.
     int prefill = 0, decode = 0;
     bool pair = false;  // True if at least one pair of workers can serve.
   };
@@ -109,7 +109,8 @@ struct Answer {
   v1::Summary summary;
   // Tokens of the prompt with their logprobs, if the request asked for them.
   std::vector<v1::Token> prompt;
-  // Answers 1 and up. In them, `status`, `accepted` and `prompt` are not set.
+  // If the request asked for several answers, all answers after the first one. In these, `status`,
+  // `accepted` and `prompt` are not set.
   std::vector<Answer> others;
 
   std::vector<int32_t> ids() const;

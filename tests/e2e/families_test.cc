@@ -34,8 +34,9 @@ constexpr int kContinuation = 24;  // Number of tokens in the continuation of ev
 struct Family {
   const char* model;
   double tolerance;  // Max error of a logit, relative to the largest absolute logit.
-  // Max number of tokens of the continuation that the prompt can include without a change of its
-  // rotary table. Only models whose table depends on the prompt's length have a limit.
+  // The golden file has a prompt and its continuation. `forced` is the max number of tokens of the
+  // continuation that a test may add to the prompt. It is limited for models whose rotary table
+  // depends on the prompt's length: a longer prompt would change the table.
   int forced = kContinuation;
 };
 

@@ -204,7 +204,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     for (const std::string& argument : c.arguments) absl::StrAppend(&shown, " ", argument);
     SCOPED_TRACE(shown);
     std::vector<std::string> arguments = c.arguments;
-    // Most workers get a small KV pool, because some are refused only after they have allocated it.
+    // The KV pool is small, because some workers refuse to start only after they have allocated it.
     if (c.program != "baton-router" && c.program != "baton-client") {
       arguments.insert(arguments.begin(), "--kv-bytes=16Mi");
     }

@@ -161,8 +161,8 @@ Case MakeCase(Truth& truth, std::mt19937& random, int prompt_tokens, SamplingOpt
   return c;
 }
 
-// The backend of the workers, and the judge of their answers. Without a judge, answers must equal
-// those of a single process with the same kind of backend.
+// The backend of the workers. `judge` compares their answers with the CPU's. If it is null, answers
+// must equal those of a single process with the same kind of backend.
 struct Workers {
   std::string backend;
   CpuJudge* judge = nullptr;

@@ -18,7 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     bytes += entry.bytes;
     for (const std::byte byte : (*file)->Bytes(entry)) sum += static_cast<uint8_t>(byte);
   }
-  // An accepted file is valid as a whole: no tensor overlaps another one or leaves the file.
+  // Checks that no tensor overlaps another one or leaves the file: all tensors together are not
+  // larger than the file. `sum` is used only so that every byte is read.
   BATON_CHECK(bytes <= size && sum <= 255 * bytes) << bytes;
   return 0;
 }

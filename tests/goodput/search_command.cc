@@ -251,7 +251,7 @@ LoadSpec SpecOf(const Plan& plan, const ComparedSearch::Step& step, uint64_t loa
   return spec;
 }
 
-// Measures the latency of single requests to one of the modes.
+// Measures the latency of single requests to `side`, one of the compared modes.
 absl::StatusOr<UnloadedLatency> MeasureSide(const Plan& plan, size_t side, StopFlag* stop) {
   LoadSpec spec = plan.spec;
   spec.endpoint = plan.sides[side].endpoint;
@@ -264,8 +264,8 @@ std::string MinutesText(double seconds) {
                        : absl::StrFormat("%.0f min", seconds / 60);
 }
 
-// Forecasts how long the rest of the search takes. A load takes its window plus about 1.2 times its
-// warm-up, for the warm-up and the tail.
+// Forecasts how long the rest of the search takes. Besides its window, a load takes about 1.2 times
+// its warm-up: the warm-up itself, and the requests that still run after the window.
 Interval ForecastSeconds(const Plan& plan, const ComparedSearch& search) {
   const double beside = 1.2 * absl::ToDoubleSeconds(plan.spec.warmup);
   const Interval windows = search.WindowsLeft(), loads = search.LoadsLeft();
@@ -284,9 +284,10 @@ void PrintForecast(const Plan& plan, const ComparedSearch& search) {
   std::fputs("\n", stderr);
 }
 
-// Runs one load. With a MachineWatch, repeats the load until the machine was steady before and
-// after it, at most kMaxRepeats times and not after the time `end`. Returns nothing if the time ran
-// out while waiting for a steady machine.
+// Runs one load for `side`, one of the compared modes. If `watch` is not null, repeats the load
+// until the machine was as fast before and after it as at the beginning of the search. Repeats it
+// at most kMaxRepeats times and not after the time `end`. Returns nothing if the time ran out
+// during the wait for a steady machine.
 absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_t side,
                                                      const std::string& what, absl::Time end,
                                                      MachineWatch* watch, StopFlag* stop) {

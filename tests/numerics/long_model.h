@@ -10,8 +10,9 @@ namespace baton {
 // model with 5 layers of width 222, 9 query heads over 3 KV heads of size 26, and a vocabulary of
 // 3,001. Layers with full attention alternate with layers that have a window of 300. Its 4.0
 // million random weights have type `type` (kF32 or kBF16); norms are in float. With `dynamic_rope`
-// the rotary table changes with the length: at 256 tokens or at the prompt's length, and at every
-// doubling. The folder is written at the first call and removed when the process ends.
+// the rotary table changes when a sequence grows beyond 256 tokens (or beyond its prompt, if the
+// prompt is longer), and each time this length doubles. The folder is written at the first call and
+// removed when the process ends.
 std::string LongModelFolder(DType type, bool dynamic_rope = false);
 
 }  // namespace baton

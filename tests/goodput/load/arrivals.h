@@ -22,12 +22,13 @@ size_t FirstRow(uint64_t seed, size_t rows);
 // periods stay the same at every rate, and the arrivals within them are stretched.
 //
 // A trace's rate changes from minute to minute, but each part of a load must have the rate that was
-// asked for. The parts are the warm-up, the measurement window, and further parts as long as the
-// window after it. So each part takes the number of rows that its rate and length require,
+// asked for. The parts are the warm-up, the measurement window, and, after the window, more parts
+// of the window's length. So each part takes the number of rows that its rate and length require,
 // stretched to the length of the part. Within a part, the pattern of arrivals is the trace's.
 class Arrivals {
  public:
-  // Lengths in seconds of the load's warm-up and window. Only a trace with a given rate uses them.
+  // Lengths in seconds of the load's warm-up and window. Used only for a trace that is replayed at
+  // a chosen rate.
   struct Parts {
     double warmup_s = 0;
     double window_s = 60;

@@ -29,8 +29,9 @@ class MachineWatch {
   // Measures the reference latency for all later measurements: the lowest of three for each side.
   // Begin, WaitUntilSteady and StillSteady return the errors of `measure`.
   absl::Status Begin();
-  // Call before a load. Measures until `side` is as fast as at the beginning, at most `max` times
-  // and only while `in_time()` is true. Returns false if no measurement was as fast.
+  // Call before a load. Repeats the measurement until `side`, one of the compared modes, is as fast
+  // as Begin() measured. Measures at most `max` times, and only while `in_time()` is true. Returns
+  // false if no measurement was as fast.
   absl::StatusOr<bool> WaitUntilSteady(
       size_t side, int max, const std::function<bool()>& in_time = [] { return true; });
   // Call after a load. Returns true if `side` is still as fast as at the beginning. If not, the

@@ -384,7 +384,8 @@ TEST(ScheduleTest, AWindowOfSoManyRequestsLastsUntilALaterOne) {
 TEST(ScheduleTest, AWindowFarFromTheRateThatWasAskedForIsRemarked) {
   LoadSpec spec = SmallLoad();
   spec.workload.arrivals = {.kind = ArrivalKind::kOnOff, .rate = 20, .on_s = 60, .off_s = 60};
-  // Tries seeds until the window lies within one on period, where the rate is twice the mean.
+  // Tries seeds until the window lies within a single on-period, in which the rate is twice the
+  // mean.
   for (spec.seed = 1;; ++spec.seed) {
     const absl::StatusOr<Schedule> schedule = MakeSchedule(spec, kContext);
     if (!schedule.ok() || schedule->end_measured - schedule->first_measured < 700) continue;

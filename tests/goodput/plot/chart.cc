@@ -183,7 +183,7 @@ void DrawBand(SvgCanvas* canvas, const LineChart& chart, const ChartSeries& seri
               const PlotArea& area) {
   const std::vector<Points> lows = Runs(chart, series, area, &ChartPoint::low);
   const std::vector<Points> highs = Runs(chart, series, area, &ChartPoint::high);
-  // Draws no band if its lower and upper edges have different gaps: half a band would be
+  // Draws no band if the lower edge has other gaps than the upper edge: half a band would be
   // misleading.
   if (lows.size() != highs.size()) return;
   for (size_t i = 0; i < lows.size(); ++i) {

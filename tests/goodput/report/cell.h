@@ -65,8 +65,8 @@ struct Cell {
   double ReferenceRate() const;
 };
 // Returns the load of `mode` whose rate is nearest to `rate` (in proportion). Among loads of one
-// rate, complete loads come before partial loads, then loads run to compare modes, then longer
-// loads. Returns null if `mode` has no load.
+// rate, prefers a complete load, then a load that was run to compare modes, then a longer load.
+// Returns null if `mode` has no load.
 const MeasuredLoad* LoadNear(const CellMode& mode, double rate);
 
 // The content of one input file of a report.

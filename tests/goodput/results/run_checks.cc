@@ -116,7 +116,7 @@ void EndWindowAtStop(RunResult* run) {
 }
 
 void JudgeBy(const SloTargets& targets, RunResult* run) {
-  // Collects the remarks that the checks make with the old targets, in order to remove them.
+  // Finds the remarks that came from checks against the old targets, and removes them.
   std::vector<std::string> remarks;
   remarks.swap(run->remarks);
   CheckRun(run);
