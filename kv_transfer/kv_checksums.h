@@ -30,8 +30,8 @@ class KvChecksums {
   // will not recover.
   using Done = std::function<void(absl::Status status, absl::Span<const KvSlice> slices)>;
 
-  // Drops the calls of Take that have not been reported, without calling their `done`. Afterwards
-  // the pool is no longer read.
+  // Drops the calls of Take whose `done` has not been called, and never calls it. Afterwards the
+  // pool is no longer read.
   virtual ~KvChecksums() = default;
 
   // Computes the checksums of `slices` after the work that `written` recorded has run. A null

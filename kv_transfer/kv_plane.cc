@@ -59,8 +59,8 @@ struct KvPlane::Peer {
   // Time from which the same warning may be logged again.
   absl::Time next_warning = absl::InfinitePast();
 
-  // State of the proof of the link. It takes a short read of the peer's test pattern, a read of the
-  // rest, and the answer to a hello.
+  // Proof that the link to this peer works: a short read of the peer's test pattern, a read of the
+  // rest of the pattern, and the peer's answer to a hello, which is a note.
   std::vector<std::byte> pattern;
   absl::Time proof_started;
   absl::Time read_started;

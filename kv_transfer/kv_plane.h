@@ -126,9 +126,9 @@ class KvPlane {
 
   // The functions below are for KvPublisher and KvPuller.
 
-  // Callbacks of the publisher or the puller: `on_note` handles a note, and `run_once` does the
-  // work of one RunOnce. `drained` is true if all notes that arrived before this call of RunOnce
-  // have been handled.
+  // Callbacks of the publisher or the puller. `on_note` handles a note, which is a short message
+  // from a peer. `run_once` does the user's own work; RunOnce calls it. `drained` is true if all
+  // notes that arrived before this call of RunOnce have been handled.
   struct User {
     std::function<void(const KvNote& note)> on_note;
     std::function<bool(absl::Time now, bool drained)> run_once;

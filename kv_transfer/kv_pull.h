@@ -44,8 +44,9 @@ class KvPull {
   bool complete() const { return complete_; }
   const std::string& payload() const { return payload_; }
 
-  // Takes the next piece that is ready and has not been taken. The piece has at most `max_bytes`,
-  // unless a single slice is larger. Returns false if no piece is ready.
+  // Takes the next piece to read: slices that the owner has published and that were not taken
+  // before. A slice is one layer of one block. The piece has at most `max_bytes`, unless a single
+  // slice is larger. Returns false if there is nothing to take.
   bool TakePiece(size_t max_bytes, Piece* piece);
   // Returns the slices of a piece in our pool, for computing their checksums.
   std::vector<KvSlice> Slices(const Piece& piece) const;
@@ -58,9 +59,9 @@ class KvPull {
   // Returns the reads of generations and checksums, from the owner's KvMeta, that Verdict needs.
   // Call it once, after all slices have landed.
   std::vector<MetaRead> MetaReads(const KvMeta& meta);
-  // Compares the generations that MetaReads fetched with those in the ticket, and the fetched
-  // checksums with those of the bytes that arrived. Returns DataLoss, which names the first wrong
-  // block, if they differ.
+  // Returns OK if the KV that arrived is right: the blocks have the generations that the ticket
+  // names, and the owner's checksums equal those of the bytes that arrived. Otherwise returns
+  // DataLoss, which names the first wrong block. Call it after the reads of MetaReads have ended.
   absl::Status Verdict() const;
 
  private:

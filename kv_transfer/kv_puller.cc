@@ -12,7 +12,7 @@ namespace {
 
 // Interval between repeated notes while the owner has not answered.
 constexpr absl::Duration kAskAgain = absl::Milliseconds(200);
-// Interval between renewals once the owner has answered.
+// Interval between notes that renew the lease of the KV, once its owner has answered.
 constexpr absl::Duration kRenewEvery = absl::Seconds(1);
 constexpr int kReleaseTries = 10;
 
@@ -311,8 +311,8 @@ bool KvPuller::PostPiece(Running* running) {
   return true;
 }
 
-// Computes the checksums of a piece that has arrived. This counts as part of the read, because the
-// blocks are still being read until the checksums are done.
+// Computes the checksums of a piece (the blocks and layers of one read) that has arrived. The read
+// counts as under way until the checksums are done, because they still read the blocks.
 void KvPuller::TakeChecksums(Running* running, const KvPull::Piece& piece) {
   plane_->checksums()->Take(
       running->pull.Slices(piece), nullptr,

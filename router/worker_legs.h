@@ -21,7 +21,8 @@ class WorkerLegs {
   // All legs must have ended; aborts otherwise.
   ~WorkerLegs();
 
-  // Opens a leg, over a new channel if the worker has none. A failure arrives as LegEnded.
+  // Opens a leg, which is one RPC to a worker, over a new channel if the worker has none. A failure
+  // arrives as LegEnded.
   void Start(StartPrefill start);
   void Start(StartDecode start);
   // Cancels the RPC. LegEnded still follows. Does nothing if the leg has ended.

@@ -68,8 +68,9 @@ void BouncedReads::OnStaged(const StagedNote& note) {
                 [this, number = note.id](const absl::Status& status) { End(number, status); }});
 }
 
-// Ends a run and frees its slot at the peer. Then calls the run's `arrived`, and passes it the
-// landing buffer that the run used, or null if the run used none.
+// Ends a run, which is one part of a read, and frees its slot (host memory of the peer). Then calls
+// the run's `arrived`, and passes it the landing buffer (our pinned memory) that the run used, or
+// null if the run used none.
 void BouncedReads::End(uint64_t number, const absl::Status& status) {
   const auto it = bounces_.find(number);
   const Bounce bounce = std::move(it->second);

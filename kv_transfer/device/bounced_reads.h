@@ -45,7 +45,8 @@ class BouncedReads {
   absl::StatusOr<bool> Ask(const Run& run, std::byte* to, Arrived arrived);
   // Gives back the landing buffer that an Arrived callback got.
   void Return(std::byte* landing) { free_landings_.push_back(landing); }
-  // Takes the owner's answer to a run. Ignores answers to runs that this object does not know.
+  // Takes the answer of a pool's owner to a run that Ask requested. Ignores answers to runs that
+  // this object does not know.
   void OnStaged(const StagedNote& note);
 
   // Ends, with the status `why`, the runs that `peer` has not answered yet. Its other runs end when

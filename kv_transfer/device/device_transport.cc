@@ -79,7 +79,7 @@ class DeviceTransport : public Transport {
     std::map<std::string, DevicePool, std::less<>> pools;  // opened pools by key
     std::string link;                                      // link of the pool that was read last
     std::deque<std::unique_ptr<Job>> queue;  // jobs that have not started all their pieces
-    // Reads that start no more pieces, but have pieces under way.
+    // Reads of which no further part will be started, but of which some parts are still under way.
     std::map<Job*, std::unique_ptr<Job>> handed_on;
     int copies = 0;  // copies under way on our stream
     // Id of the MappedNote that told the peer that its pools are mapped here. 0 if no pool of the
@@ -270,8 +270,8 @@ void DeviceTransport::Read(ReadOperation operation) {
   peer->second.queue.push_back(std::move(job));
 }
 
-// Copies one piece of a read on the stream, from a peer's mapped memory or from a landing buffer
-// (host memory of BouncedReads). A landing buffer is returned when the copy has ended.
+// Copies one part of a read on the stream, from a peer's mapped memory or from a landing buffer
+// (pinned memory of BouncedReads). Returns the landing buffer when the copy has ended.
 absl::Status DeviceTransport::Copy(Job* job, std::byte* to, const std::byte* from, size_t bytes,
                                    std::byte* landing) {
   const absl::Status status =
@@ -391,8 +391,8 @@ void DeviceTransport::OnNote(absl::string_view note) {
   }
 }
 
-// Handles a run of a bounced read after it has arrived in host memory. If the bytes are in a
-// landing buffer, copies them on to the device.
+// Handles the end of a run, which is one part of a read that goes through host memory. If the bytes
+// are in a landing buffer (pinned memory of BouncedReads), copies them on to the device.
 void DeviceTransport::OnArrived(Job* job, std::byte* to, size_t bytes, std::byte* landing,
                                 const absl::Status& status) {
   absl::Status result = status;
@@ -464,8 +464,8 @@ void DeviceTransport::Disconnect(PeerId id) {
   const absl::Status why = absl::UnavailableError("disconnected before the read was done");
   Fail(&peer, why);
   // Some reads of the peer are still under way, and `inner_->Disconnect` below ends them. If bytes
-  // have just arrived in a landing buffer, this error keeps OnArrived from copying them to the
-  // device.
+  // have just arrived in a landing buffer in host memory, this error keeps OnArrived from copying
+  // them to the device.
   for (auto& [job, owned] : peer.handed_on) {
     if (job->pool->path != DevicePath::kIpc) job->error.Update(why);
   }

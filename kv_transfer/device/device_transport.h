@@ -16,10 +16,10 @@ namespace baton {
 //   nvlink or pcie (another device), or peer-device if the runtime can't tell.
 // - Direct: `inner` reads the device memory, if both sides have registered their pools with
 //   `inner`. Link() returns the link of `inner`.
-// - Bounced: the peer copies a run to host memory of `inner`. We read the run from there and copy
-//   it to our device. Several runs are under way at the same time. Link() returns the link of
-//   `inner`. This is the way inside one process (CUDA does not open its own handles), between
-//   nodes, and between devices without peer access.
+// - Bounced: the peer copies a part of its pool to host memory of `inner`. We read that part from
+//   there and copy it to our device. Several parts are under way at the same time. Link() returns
+//   the link of `inner`. This is the way inside one process (CUDA does not open its own handles),
+//   between nodes, and between devices without peer access.
 // The first read of a connection picks the way and logs it, with the reasons against the others. If
 // `path` is not kAuto, only that way is tried. If it does not work, reads fail with
 // FailedPrecondition and the reason (for kDirect, AllocatePool already fails).

@@ -23,7 +23,8 @@ struct StageNote {
   uint64_t offset = 0, bytes = 0;
   std::string address;  // address of the reader, for the answer
 };
-// Answer of the owner: "The run is in your slot", or the reason why not.
+// Answer of a pool's owner to a StageNote: "The bytes are in your slot", or the reason why not. A
+// slot is host memory of the owner that is kept for one reader.
 struct StagedNote {
   uint64_t reader = 0;
   uint64_t id = 0;

@@ -30,12 +30,12 @@ struct TcpWay {
 // Finds out, before UCX connects two workers over TCP, whether each can connect to the other. UCX
 // 1.13 aborts the process of a worker if a peer connects to it that it can't connect back to.
 //
-// A worker that asks connects to the port at which the peer's UCX listens, and closes that
-// connection. From its own KV address it also asks the peer's greeter to connect back to that
-// address. If the workers have several network interfaces, it suffices that one path works in each
-// direction, because it is not known in advance which one UCX takes.
+// To find out, a worker connects to the port at which the peer's UCX listens, and closes that
+// connection. From its own KV address it also sends a question to the peer's TcpGreetings: can the
+// peer connect back to that address? If the workers have several network interfaces, one working
+// path in each direction is enough, because it is not known in advance which one UCX takes.
 //
-// Limits on abuse: a host that can reach a greeter can make it
+// Limits on abuse: a host that can reach a TcpGreetings can make it
 // - connect to the host that the question came from, and to no other. It does so only if the
 //   question carries the id from the transport's address. It makes one connection per question and
 //   sends no bytes over it.
@@ -95,8 +95,8 @@ class TcpGreetings {
   const uint64_t id_;
   int events_ = -1;  // epoll descriptor
   std::vector<int> listeners_;
-  // True if the last call accepted as many connections as one call may, so that more may be
-  // waiting. The edge-triggered epoll does not report those again.
+  // True if the last call of Accept accepted the max number of connections. More connections may be
+  // waiting, and the edge-triggered epoll does not report these a second time.
   bool more_to_accept_ = false;
   std::vector<TcpPlace> places_;
   uint64_t next_question_ = 1;

@@ -96,7 +96,8 @@ class Full {
   std::vector<int> fds_;
 };
 
-// A worker that asks and a worker that is asked. Time stands still unless a test changes it.
+// Two workers: `asking_` asks whether it and `asked_` can connect to each other. Time stands still
+// unless a test changes it.
 class TcpGreetingsTest : public testing::Test {
  protected:
   std::unique_ptr<TcpGreetings> Greetings(const SocketAddress& kv) {

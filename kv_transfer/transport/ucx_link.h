@@ -6,9 +6,9 @@
 
 namespace baton {
 
-// Returns the way that the bytes of an endpoint's reads take, as Transport::Link names it. `mapped`
-// is true if the peer's memory is mapped into our address space, so that reads over shared memory
-// are plain copies.
+// Returns the kind of link over which an endpoint reads, under one of the names of Transport::Link.
+// `mapped` is true if the peer's memory is mapped into our address space, so that reads over shared
+// memory are plain copies.
 std::string UcxLinkOf(ucp_ep_h endpoint, bool mapped);
 
 }  // namespace baton

@@ -173,7 +173,8 @@ void UcxTransport::EndGreeting(PeerId id, absl::Status status) {
     return;
   }
   UcxConnection* const peer = Find(id);
-  // A note that fails here makes the connection fail, which the next note reports.
+  // Ignores the status: if a note can't be sent, the connection fails, and the next call of
+  // SendNote returns that error.
   for (const std::string& note : greeted.notes) (void)peer->SendNote(note);
   for (auto& [operation, key] : greeted.reads) {
     operation.key = key;
@@ -236,9 +237,9 @@ void UcxTransport::Read(ReadOperation operation) {
              greeted != nullptr ? greeted->failure : absl::UnavailableError("no such peer"));
 }
 
-// Closes a connection that was disconnected during its setup (see lingering_), once its setup is
-// complete and its notes are sent, or once it has failed. Returns true if the connection is closed,
-// so that it can be destroyed.
+// Closes a connection that was disconnected during its setup (see lingering_). Does nothing as long
+// as the setup is not complete or notes are still to be sent, unless the connection has failed.
+// Returns true once the connection is closed and may be destroyed.
 bool UcxTransport::LetGo(UcxConnection* connection) {
   if (connection->lingers()) return false;
   connection->Close();

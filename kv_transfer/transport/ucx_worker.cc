@@ -162,8 +162,8 @@ UcxWorker::~UcxWorker() {
   if (wake_fd_ >= 0) close(wake_fd_);
 }
 
-// Handles a note that has arrived. Our notes are eager and short. Any other message was not sent by
-// a transport of ours and is dropped.
+// Handles a note (a short message) that has arrived. Our notes use UCX's eager protocol and have at
+// most kMaxNoteBytes. Any other message was not sent by a transport of ours and is dropped.
 ucs_status_t UcxWorker::OnNote(void* self, const void*, size_t header_bytes, void* data,
                                size_t bytes, const ucp_am_recv_param_t* param) {
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 || header_bytes != 0 ||

@@ -20,9 +20,9 @@ struct AnswerEnd {
   std::string matched_stop;
 };
 
-// Holds the tokens of one answer, the text that is certain, and the part of both that the client
-// has not been sent yet. A token that was taken never changes. Part of a Request; core's loop
-// thread only.
+// Holds the tokens of one answer, the part of its text that no further token can change, and the
+// part of both that has not been sent to the client yet. A token that was taken never changes. Part
+// of a Request; core's loop thread only.
 class AnswerSoFar {
  public:
   // Does not read `sampling.max_tokens`, because it may be decided later. The functions that need

@@ -70,8 +70,9 @@ class Attempt {
  public:
   using End = std::unique_ptr<AttemptEnd>;
 
-  // Opens the first leg at `worker`. The request has left the queue and is bound to the identity of
-  // the worker. The request outlives the attempt.
+  // Opens the first leg of the attempt, which is one RPC to `worker`. The request must have left
+  // the queue, must be bound to the identity (model and numerics) of the worker, and must outlive
+  // the attempt.
   Attempt(const AttemptTools& tools, Request* request, Worker& worker, bool colocated);
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
@@ -80,8 +81,8 @@ class Attempt {
   // to that worker must be open.
   End OnPrefill(v1::PrefillEvent event);
   End OnDecode(v1::DecodeEvent event);
-  // Handles the failure of a leg of this attempt. Cancels the leg, unless it has `ended` by itself.
-  // May open another decode leg with the same ticket.
+  // Handles the failure of `leg`, one of the attempt's RPCs to workers. Cancels the RPC unless it
+  // has `ended` by itself. If a decode worker was full, may offer the same ticket to another one.
   End LegFailed(Leg& leg, absl::Status status, bool ended);
   // Fails each leg whose worker has been silent for too long. Offers a waiting ticket to a decode
   // worker again when its pause is over.
@@ -122,8 +123,9 @@ class Attempt {
     absl::Duration pause;  // Time to wait before the next offer.
   };
 
-  // Opens a decode leg and returns the action that starts it. The caller fills in the ticket, if
-  // there is one, and adds the action to the core's actions.
+  // Opens a decode leg, which is the RPC to a decode worker, and returns the action that starts it.
+  // The caller fills in the ticket for KV at a prefill worker, if there is one, and adds the action
+  // to the core's actions.
   StartDecode OpenDecode(Worker& worker, uint64_t prompt_tokens);
   // Offers the ticket to the best decode worker. If none can take it, the ticket waits.
   End TryDecode();

@@ -47,7 +47,7 @@ struct ClientArrived {
   RequestKey request;
   CheckedRequest checked;
 };
-// Everything sent to this client so far has left, so the next Delta may follow.
+// All messages to this client have been written to its stream, so the next Delta may be sent.
 struct ClientWritable {
   RequestKey request;
 };
@@ -70,8 +70,8 @@ struct DecodeSaid {
   LegKey leg;
   v1::DecodeEvent event;
 };
-// A leg is over. Must follow every StartPrefill and StartDecode exactly once, cancelled or not. No
-// event of the leg comes after it.
+// A leg, which is one RPC to a worker, is over. Every StartPrefill and StartDecode must get exactly
+// one LegEnded, even if the leg was cancelled. No event of the leg comes after LegEnded.
 struct LegEnded {
   LegKey leg;
   absl::Status status;
@@ -132,8 +132,8 @@ struct StartDecode {
 struct CancelLeg {
   LegKey leg;
 };
-// PauseLeg: reads no further events of this leg, so that the worker's stream fills up and the
-// sequence pauses. ResumeLeg: reads the leg's events again.
+// PauseLeg: stops reading events of a leg, which is one RPC to a worker. The RPC's stream fills up,
+// and the worker pauses the sequence. ResumeLeg: reads the leg's events again.
 struct PauseLeg {
   LegKey leg;
 };
@@ -145,8 +145,8 @@ struct SendToClient {
   RequestKey request;
   v1::GenerateEvent event;
 };
-// Ends the client's RPC. With status OK, all earlier messages must leave first. With another
-// status, messages that have not left yet may be dropped.
+// Ends the client's RPC. With status OK, all earlier messages must be written to the stream first.
+// With another status, messages that are not written yet may be dropped.
 struct FinishClient {
   RequestKey request;
   absl::Status status;

@@ -179,8 +179,8 @@ TEST_P(IdentityTest, ARolloutChangesTheIdentityOnce) {
   EXPECT_EQ(h.core.counters().identity_changes, 1u);
 }
 
-// The worker that generates two answers of one request dies. The answers go on with their own
-// model, although the router serves another model by now and gives that one to new requests.
+// A request for two answers begins with model f. Later the router serves model g, and one of the
+// two answers loses its worker. That answer continues with model f, and a new request gets g.
 TEST_P(IdentityTest, ARequestKeepsTheIdentityThatItBeganWith) {
   AttachPair("f");
   const RequestKey begun = Arrive(2);

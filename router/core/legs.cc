@@ -72,8 +72,8 @@ void Legs::WaitForRoom(Request* request) { waiting_[request->key] = request; }
 void Legs::StopWaiting(Request* request) {
   if (waiting_.erase(request->key) == 0) return;
   queue_->LookAgain();
-  // The request that stops waiting may leave free blocks at a decode worker, which the next ticket
-  // could use.
+  // A decode worker may have free blocks that this request did not take. The next waiting request
+  // could use them.
   RoomFreed();
 }
 

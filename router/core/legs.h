@@ -63,8 +63,8 @@ class Legs {
   // event. So this time does not count as silence of a worker.
   void Excuse(absl::Duration by);
 
-  // WaitForRoom puts the request on the list of requests whose ticket waits for a decode worker
-  // with free blocks. StopWaiting takes it off the list.
+  // WaitForRoom adds the request to the list of requests that have a ticket for their KV and wait
+  // for a decode worker with free blocks. StopWaiting takes it off the list.
   void WaitForRoom(Request* request);
   void StopWaiting(Request* request);
   // Makes the first waiting ticket due to be offered again now, because a decode worker may have

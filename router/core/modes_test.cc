@@ -178,8 +178,8 @@ TEST_F(ModesTest, AutoGoesToDecodeWorkersWhenThePrefillQueueIsFull) {
   EXPECT_THAT(At(false), ElementsAre("d1:1"));
   h_->FinishDecode(h_->DecodeLeg());
   EXPECT_EQ(h_->clients[client].summary->mode(), kColocated);
-  // While every decode worker has as many prompts as it may have, a prefill worker gets the request
-  // in spite of its long queue.
+  // While every decode worker has max_prompts_per_worker prompts, a prefill worker gets the
+  // request, although more than auto_queue_tokens tokens wait at that worker.
   RouterCoreOptions options = Mode(kAuto);
   options.max_prompts_per_worker = 2;
   Start(options);

@@ -406,7 +406,8 @@ TEST_P(UnequalPoolsTest, TheListedLimitIsTheOneThatRequestsMeet) {
   Attach(v1::WORKER_ROLE_PREFILL, 1, 40);
   Attach(v1::WORKER_ROLE_DECODE, 11, 100);
   ExpectLimit(pairs ? 640 : 1600);
-  // The limit grows as soon as larger workers attach.
+  // The limit on prompt and answer together, which ListModels reports, grows as soon as larger
+  // workers attach.
   const AttachKey prefill = Attach(v1::WORKER_ROLE_PREFILL, 2, 150);
   const AttachKey decode = Attach(v1::WORKER_ROLE_DECODE, 12, 200);
   ExpectLimit(pairs ? 2400 : 3200);

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// Max requests that one round passes over because no worker is free.
+// Max requests without a free worker that one look through the queue (Round) passes over.
 constexpr int kMaxPassed = 1024;
 
 using Choice = WorkerTable::Choice;

@@ -82,10 +82,10 @@ struct RouterCounters {
   uint64_t identity_changes = 0;  // Changes of the served identity.
 };
 
-// The router's logic: admission, the choice of workers, both legs of every request, the handling of
-// failures, text and stop strings. It does no I/O and has no thread, clock or socket: it takes
-// events and returns actions. Deterministic: the same events at the same times give the same
-// actions.
+// The router's logic: admission, the choice of workers, the legs (RPCs to the workers) of every
+// request, the handling of failures, text and stop strings. It does no I/O and has no thread, clock
+// or socket: it takes events and returns actions. Deterministic: the same events at the same times
+// give the same actions.
 //
 // One thread calls all functions, the core's loop thread. The core owns all requests and legs.
 class RouterCore {

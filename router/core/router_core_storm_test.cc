@@ -193,7 +193,7 @@ class Storm {
     return fault;
   }
 
-  // Reports an end of an answer that does not follow from its tokens.
+  // Ends an answer with a finish reason that does not fit the tokens of the answer.
   void Lie(LegKey key, bool too_early) {
     ++lies_;
     ++data_loss_;

@@ -59,14 +59,15 @@ class ServedIdentity {
   // `lead_time`, for which an identity must have the most usable workers before it is served.
   void Excuse(absl::Duration by, absl::Time now);
 
-  // Identity that is served; nothing until a worker that may be served has attached. If the
-  // operator has fixed both fields, it is set from the start.
+  // Identity that is served. Nothing until a worker has attached with an identity that the
+  // operator's choice (FixedIdentity) allows. If the operator has fixed both fields, it is set from
+  // the start.
   const std::optional<ModelIdentity>& served() const { return served_; }
   // True once the served identity has had a usable worker. Before that, served() is a guess.
   bool found() const { return found_; }
   const FixedIdentity& fixed() const { return fixed_; }
-  // Identity that has more usable workers than the served one; nothing if none has. Unless this
-  // changes before, it will be served from ChangesAt() on.
+  // Identity that has more usable workers than the served one; nothing if none has. At ChangesAt()
+  // it replaces the served identity, unless the numbers of workers have changed.
   const std::optional<ModelIdentity>& leader() const { return leader_; }
   // Time at which leader() will be served; InfiniteFuture if no other identity leads.
   absl::Time ChangesAt() const;

@@ -66,7 +66,8 @@ uint64_t SequencesAt(const Worker& worker) {
   return static_cast<uint64_t>(worker.legs) + worker.others_sequences;
 }
 
-// Returns the free blocks of the last report, less the blocks needed by legs opened since then.
+// Returns the free blocks of the worker's last report, less the blocks needed by RPCs opened since
+// that report.
 int64_t FreeBlocksAt(const Worker& worker) {
   return static_cast<int64_t>(worker.load.free_blocks()) - static_cast<int64_t>(worker.new_blocks);
 }

@@ -35,7 +35,8 @@ struct Worker {
   int legs = 0;     // Open legs.
   int prompts = 0;  // Legs whose prompt the worker computes and whose first token has not come.
   uint64_t prompt_tokens = 0;  // Tokens of the prompts that `prompts` counts.
-  // Blocks that legs opened since the last report need; decode workers only.
+  // Blocks needed by legs (RPCs to this worker) that were opened since its last report; decode
+  // workers only.
   uint64_t new_blocks = 0;
   // Load from other routers: the load in the worker's last report minus this router's own load at
   // that time.
@@ -68,10 +69,10 @@ struct IdentityWorkers {
   int paired_decode = 0;   // Ready decode workers that are in at least one pair.
   int ready_prefill = 0;   // Ready prefill workers, in a pair or not.
   int ready_decode = 0;    // Ready decode workers, in a pair or not.
-  // Longest prompt and answer together, in tokens, that a pair takes or that a decode worker takes
-  // alone. ListModels reports this limit, and longer requests are refused. The capacity of a worker
-  // that is gone still counts for a while. While there is no worker at all, the last capacity
-  // counts. 0 until the first worker has come.
+  // Longest prompt and answer together, in tokens: for a pair, which is a prefill and a decode
+  // worker, and for a decode worker alone. ListModels reports this limit, and longer requests are
+  // refused. The capacity of a worker that has gone counts for a while longer. If no worker is
+  // left, the last capacity counts. 0 until the first worker has come.
   int64_t pair_capacity_tokens = 0;
   int64_t decode_capacity_tokens = 0;
 
@@ -126,8 +127,9 @@ class WorkerTable {
   // Rebuilds all pairs from the ready workers and their proven links, and the counts of each
   // identity. Call it when Report says that pairs may have changed, and at StaleAt().
   void RefreshPairs(absl::Time now);
-  // Counts of each identity as of the last RefreshPairs. Has the identity of every worker in this
-  // table, and identities of removed workers until DropIdentities() drops them.
+  // Numbers of workers of each identity, as RefreshPairs last counted them. Has an entry for the
+  // identity of every worker in this table, and for identities of removed workers until
+  // DropIdentities() drops them.
   const std::map<ModelIdentity, IdentityWorkers>& identities() const { return identities_; }
   // Counts of one identity; all zero if `identity` is not set or unknown.
   const IdentityWorkers& WorkersOf(const std::optional<ModelIdentity>& identity) const;
@@ -161,15 +163,16 @@ class WorkerTable {
   Choice ChooseColocated(const Need& need, const Places& places, absl::Time now, Worker** chosen);
   // The role of the workers among which AnyPlace looks for a place.
   enum class Role { kPrefill, kDecode };
-  // Returns true if some worker of this role and one of these identities has a place for a prompt
-  // of any length. A prefill worker also needs a decode worker that can pull from it.
+  // Returns true if some worker of this role and one of these identities may get another prompt.
+  // Does not ask how long a prompt the worker takes. A prefill worker also needs a decode worker
+  // that can pull from it.
   bool AnyPlace(Role role, const std::set<ModelIdentity>& identities, const Places& places,
                 absl::Time now) const;
   // Returns the decode workers that ChooseDecode would choose from if all of them had free blocks.
   std::vector<Worker*> PartnersFor(const Worker& prefill, const Need& need, absl::Time now) const;
-  // Returns the least loaded decode worker with a proven link to `prefill` that is not in
-  // `refused_by`. Null if there is none. Sets `*partners` to the number of candidates, those in
-  // `refused_by` included.
+  // Returns the least loaded decode worker that can pull from `prefill` and is not in `refused_by`.
+  // Null if there is none. Sets `*partners` to the number of candidates, those in `refused_by`
+  // included.
   Worker* ChooseDecode(const Worker& prefill, const Need& need,
                        const std::vector<WorkerKey>& refused_by, absl::Time now, int* partners);
   // Name of the transport between two workers as the decode worker reported it; empty if unknown.

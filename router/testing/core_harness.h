@@ -300,7 +300,8 @@ class CoreHarness {
     ASSERT_NE(prefill, 0u);
     RunToEnd(prefill);
   }
-  // Plays to its end the request that the leg `prefill` belongs to.
+  // Runs a request to its end: sends the ticket and the first token on `prefill`, the RPC to its
+  // prefill worker, and then all further tokens.
   void RunToEnd(LegKey prefill) {
     Ticket(prefill);
     First(prefill);
