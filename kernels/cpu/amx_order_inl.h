@@ -27,9 +27,9 @@ inline Vec WithoutDenormals(Vec x) {
   return SelectLess(Max(x, Sub(Zero(), x)), Broadcast(0x1p-126f), Mul(x, Zero()), x);
 }
 
-// Rounds rows m0 to m0 + 15 of the activations to bf16 and stores them as floats, [k / 32][m][32],
-// with zeros from k on. So the values of all rows that are multiplied with the same 32 weights lie
-// side by side.
+// Rounds rows m0 to m0 + 15 of the activations to bf16. Stores the rounded values as floats in an
+// array [k / 32][m][32], with zeros for elements from k on. So the values of all rows that are
+// multiplied with the same 32 weights lie side by side.
 void PairPack(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, char* packed) {
   for (ptrdiff_t row = m0; row < m && row < m0 + 16; ++row) {
     const float* from = x + row * x_stride;

@@ -156,7 +156,8 @@ void GemmSmall(const GemmTask& task, int m0, int m1, int n0, int n1) {
   }
 }
 
-// Floats of scratch memory: one widened block of weights, and the sums of all tiles of a panel.
+// Floats of scratch memory: a block of weights converted to float, and the sums of all tiles of
+// kPanelCols outputs.
 constexpr size_t kGemmScratch = kPanelCols * kKBlock + ((kBlockRows + kTileRows - 1) / kTileRows) *
                                                            ((kPanelCols + 3) / 4) * kTileSums;
 

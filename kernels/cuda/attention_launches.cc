@@ -86,9 +86,9 @@ int64_t AttentionLaunches::MaxItems(const FixedStep& step) const {
                   std::max<int64_t>(static_cast<int64_t>(max_partial_bytes_) / tile_bytes_, 1));
 }
 
-// Returns the plans of this window. If kMaxFixedPlans windows have plans already, the new window
-// takes over the plans of the window that has had its plans for longest. That window must make its
-// plans again when it is next used.
+// Returns the plans (lists of work items) of this window. At most kMaxFixedPlans windows have
+// plans. If all of these are taken, the window that has had its plans for longest gives them up,
+// and must make them again when it is next used.
 AttentionLaunches::Plans& AttentionLaunches::FixedPlansOf(int window) {
   for (const auto& plans : fixed_plans_) {
     if (plans->window == window) return *plans;

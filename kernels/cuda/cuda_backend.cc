@@ -362,9 +362,9 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // Returns InvalidArgument unless `step` is the step whose operations are being called, or null
-  // outside of any step. Another operation in between would overwrite the inputs of the step's
-  // kernels.
+  // Returns InvalidArgument unless `step` is the step whose operations are now being called, or
+  // null if there is no such step. Any other operation would overwrite the inputs of the kernels of
+  // that step.
   absl::Status CheckStep(absl::string_view operation, const StepArgs* step) const {
     if (step == in_step_) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(

@@ -195,8 +195,8 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneInSplitAttention) {
   for (uint32_t seed = 1; seed <= 2; ++seed) ExpectSameBits(shape, seed, 40, 60);
 }
 
-// There is memory for partial results of four rows at a time. So some steps are done in parts and
-// not recorded, and others are recorded.
+// The memory for partial results suffices for four rows. So some steps compute their attention in
+// several parts and are not recorded as graphs, and others are recorded.
 TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWhereThereIsRoomForFew) {
   const SmallDecoder::Shape shape = {.head_dim = 64,
                                      .heads = 4,
@@ -207,8 +207,8 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWhereThereIsRoomForFew) {
   ExpectSameBits(shape, 3, 50, 60, /*min_replayed=*/0.1);
 }
 
-// There are nine different windows, but only the plans of eight are kept from one layer to the
-// next.
+// The layers have nine different attention windows, but plans (lists of work items) are kept for
+// only eight windows.
 TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWithManyWindows) {
   const SmallDecoder::Shape shape = {.head_dim = 64,
                                      .block_tokens = 16,

@@ -38,8 +38,8 @@ struct StepMemory {
   int sample_rows = 0;  // rows, each of `vocab` logits, that one step may sample from
   int vocab = 0;
 
-  // Uploads, Attention, Logits and Samples return the bytes of each allocation that this part of a
-  // step needs.
+  // Each of Uploads, Attention, Logits and Samples returns the bytes of every allocation that the
+  // part of a step with this name needs.
   std::vector<size_t> Uploads() const { return {step, logit_rows, rope_table}; }
   std::vector<size_t> Attention() const;
   std::vector<size_t> Logits() const { return {gathered, logits}; }

@@ -16,8 +16,8 @@
 namespace baton {
 
 // Samples the tokens of steps with DeviceSampler. Keeps the tokens on the device, because rows of
-// the next step may take them as input (StepArgs::follows). The calls for a step are Prepare,
-// Enqueue and Fetch. Each call of Take then finishes the oldest step. Memory is allocated by
+// the next step may take them as input (StepArgs::follows). Call Prepare, Enqueue and Fetch for
+// each step. Each call of Take finishes the oldest step that was fetched. Memory is allocated by
 // Reserve, or else by the first step that samples, and does not move later.
 class StepSamples {
  public:

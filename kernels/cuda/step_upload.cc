@@ -53,9 +53,10 @@ absl::Status StepUpload::PutRows(absl::Span<const SequenceRows> sequences, int r
   return absl::OkStatus();
 }
 
-// Writes ropes to content_, from index `heads` on, and their frequencies at the end. Each rope
-// refers to its frequencies by an index that counts from `frequencies`; ropes with the same array
-// of frequencies share one copy. Sets ropes_.max_pairs and ropes_.shared.
+// Writes the ropes to content_, the array to upload: a DeviceRope for each from index `heads` on,
+// and their frequencies at the end. A DeviceRope has the index of its frequencies, counted from
+// index `frequencies`. Ropes with the same array of frequencies share one copy. Sets
+// ropes_.max_pairs and ropes_.shared.
 void StepUpload::PutRopes(absl::Span<const Rope> ropes, size_t heads, size_t frequencies) {
   ropes_.max_pairs = 0;
   ropes_.shared = ropes.size() == 1;
@@ -90,9 +91,9 @@ absl::StatusOr<const int32_t*> StepUpload::Upload(UploadSlab* slab) {
 }
 
 // Uploads one array with these parts: tokens, `follows`, the sequence of each row, sequences,
-// ropes, logit rows, and last the frequencies and block tables, because their length varies. Ropes
-// refer to frequencies, and sequences to block tables, by indices that count from the beginning of
-// the frequencies.
+// ropes, logit rows, and last the frequencies and block tables, because their length varies. A rope
+// has the index of its frequencies, and a sequence that of its block table. Both indices count from
+// the beginning of the frequencies.
 absl::Status StepUpload::Begin(const StepArgs& step, absl::Span<const TokenId> tokens, bool fixed) {
   rows_slab_version_ = ropes_slab_version_ = 0;
   ++rows_version_;

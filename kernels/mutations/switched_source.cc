@@ -200,8 +200,8 @@ class Switcher {
     return true;
   }
 
-  // Returns true if the place's range consists of whole statements, both as it stands in the source
-  // and with each difference of the place applied.
+  // Returns true if the place's range consists of whole statements, both in the source and with
+  // each of the place's changes made.
   bool AreStatements(const Place& place) const {
     if (!place.range.empty() && !code_.StatementEndsAt(place.range.end)) return false;
     for (const Difference* difference : place.differences) {

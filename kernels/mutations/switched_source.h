@@ -21,7 +21,7 @@ struct SwitchedSource {
   // The source, in which IsOn(number) (is_on.h) chooses between the text and the wrong text of each
   // change. Every line keeps its number.
   std::string code;
-  // For each change, the line of the source where the wrong text first differs.
+  // For each change, the first line of the source at which its wrong text differs from the source.
   std::vector<int> lines;
 };
 

@@ -1,9 +1,9 @@
 #pragma once
 
 // The work of one warp on a tile of kAttentionTileKeys keys and kAttentionTileRows rows of q:
-// products by mma, online softmax (Milakov & Gimelshein 2018), and the merge of ranges. The results
-// have the same bits in every kernel that uses this file. A lane holds rows lane / 4 and lane / 4 +
-// 8 of an mma result. Included by kernels only.
+// matrix multiplications by mma, online softmax (Milakov & Gimelshein 2018), and merging the sums
+// of several ranges of keys. The results have the same bits in every kernel that uses this file. A
+// lane holds rows lane / 4 and lane / 4 + 8 of an mma result. Included by kernels only.
 
 #include <type_traits>
 

@@ -209,9 +209,9 @@ struct SplitAttentionParams {
   PagedAttentionParams attention;
   AttentionPlanParams plan;  // the plan, after attention_plan has run
   int32_t blocks;            // grid size of split_attention
-  // Partial results for each item, KV head, row of the tile, and head of the group. `values` is the
-  // sum of weighted values. `sums` holds the largest score, as an exponent of 2, and the sum of the
-  // weights relative to it.
+  // Partial results for each item, KV head, row of the tile, and head of the group. Scores are
+  // exponents of 2, and a key's weight is 2^(score - largest score). `values` is the sum of
+  // weighted values. `sums` holds the largest score and the sum of the weights.
   float* values;  // [items, kv_heads, tile_rows * group, head_dim]
   float* sums;    // [items, kv_heads, tile_rows * group, 2]
 };

@@ -19,7 +19,8 @@ struct KvChecksumSlice {
   const void* data;  // aligned to 16 bytes
   uint64_t seed;
 };
-// The grid is [slices, parts]. Moves slice_bytes per slice, and 8 bytes per part.
+// Parameters of the kernel that computes checksums. Its grid is [slices, parts]. The kernel reads
+// slice_bytes per slice and writes 8 bytes per part.
 struct KvChecksumParams {
   uint64_t* sums;       // [slices, parts]; device or pinned memory
   int64_t slice_bytes;  // a multiple of 16

@@ -9,8 +9,9 @@
 namespace baton::BATON_DEVICE_NAMESPACE {
 namespace {
 
-// Sums over all ranges so far. Each lane has its own values, in the layout of an mma result. They
-// are in shared memory, where neighbouring lanes are one word apart.
+// Sums of attention over the ranges of kAttentionRange keys that are done. Each lane keeps its own
+// values, in the layout of an mma result, in shared memory. There, the values of neighbouring lanes
+// are one word apart.
 template <int kHeadDim>
 struct RangesState {
   float* values;  // [kHeadDim / 2][32], from this lane's first value on

@@ -73,7 +73,8 @@ BATON_DEVICE uint64_t BlockTotal(int begin, int end, const Fetch& fetch, const V
   return total;
 }
 
-// For use as `value`: returns the number that `fetch` returned.
+// A function to pass as `value` to BlockTotal and Locate. It returns the number that their function
+// `fetch` returned.
 struct AsFetched {
   BATON_DEVICE uint64_t operator()(int, uint64_t fetched) const { return fetched; }
 };

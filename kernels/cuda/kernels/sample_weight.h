@@ -81,8 +81,9 @@ struct Tempered {
 // chunks.
 BATON_DEVICE bool HasHistogram(const SampleRow& ask) { return ask.top_k > 0 || ask.top_p < 1; }
 
-// The place where a row is cut. The tokens that may be sampled are those with a key above `key`,
-// and those with this key and an id up to `last`.
+// The place where top_k or top_p cuts a row. A token's key (OrderKey) is larger for a larger logit.
+// The tokens that may be sampled are those with a key above `key`, and those with this key and an
+// id up to `last`.
 struct Cut {
   uint32_t key;
   int last;

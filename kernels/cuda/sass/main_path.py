@@ -212,7 +212,7 @@ class _Walk:
         self.flow, self.header, self.body, self.kind, self.choices = flow, header, body, kind, choices
         self.decisions = []
         self.load_regions = set()
-        # Indices from which a walk can still return to the loop's first instruction.
+        # Indices of the instructions from which the loop's first instruction can be reached again.
         self.returning = flow.leading_to(header, body)
 
     def path(self):

@@ -185,7 +185,8 @@ def two_launches(step, device, split, merge, prefill, constants):
 
     machine = scoreboard.Machine().with_look_up(device.l2_cycles)
     path = merge.path(PLAIN)
-    # Each range takes two exponentials: one for the sums of earlier ranges, one for its own.
+    # merge_attention computes two exponentials for each range of keys: one scales the sums of all
+    # earlier ranges, the other the sums of this range.
     of_pass = sum(one.name == "MUFU.EX2" for one in path.trace) / 2
     before, after = merge.outside()
     blocks = step.streams * -(-step.heads // constants["merge_warps"])

@@ -142,8 +142,9 @@ void RunSplitCase(KernelTrial& trial, int i) {
   // The cases cover every head_dim, every ratio of heads, several ranges of keys, and more tiles
   // than the pipeline has stages.
   constexpr int kBlockTokens[] = {16, 64, 8, 32, 5}, kMaxRanges = 3;
-  // True for one case: a tile of four rows, with a window that leaves a range behind. In that
-  // range, the first row sees only the last key, and the other rows see no key.
+  // True for one case: a tile of four rows, whose windows have almost left the first range of keys
+  // (kAttentionRange keys). In that range, the first row sees only the last key, and the other rows
+  // see no key.
   const bool leaves_range = i == kSplitCases - 1;
   const DType type = i < 16 ? DType::kBF16 : DType::kF16;
   const int head_dim = leaves_range ? 64 : HeadDim(i, 16);
@@ -152,8 +153,8 @@ void RunSplitCase(KernelTrial& trial, int i) {
                            .head_dim = head_dim,
                            .block_tokens = kBlockTokens[i / 2 % 5],
                            .type = type};
-  // Three sequences: a chunk that crosses the end of a range or of a tile, a prompt, and one decode
-  // token.
+  // Rows of three sequences: a chunk that crosses the end of a range (kAttentionRange keys) or of a
+  // tile of keys, a whole prompt, and one decode token.
   const int chunk = leaves_range ? 4 : trial.Pick(2, 5), prompt = trial.Pick(1, 9);
   std::vector<int> lengths = {(i % 4 == 0 ? kAttentionRange : 32 * trial.Pick(1, 3)) + chunk / 2,
                               prompt, i % 4 == 1 ? trial.Pick(513, 600) : trial.Pick(1, 100)};

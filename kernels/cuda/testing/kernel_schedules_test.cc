@@ -7,9 +7,9 @@
 namespace baton {
 namespace {
 
-// Runs the cases of kernels_test.cc under the other kinds of schedules (run_grid.h). A kernel may
-// be right with one order of its warps, or with copies that arrive early; here it must be right
-// with all.
+// Runs each case under the kinds of schedules (run_grid.h) under which kernels_test.cc does not run
+// it. A kernel may be right only with one order of its warps, or only with copies that arrive
+// early. Here it must be right with all.
 class KernelSchedulesTest : public testing::TestWithParam<KernelCase (*)()> {};
 
 TEST_P(KernelSchedulesTest, AreItsReferenceUnderOthersToo) {

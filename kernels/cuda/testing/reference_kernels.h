@@ -16,8 +16,8 @@ void RunReference(const RopeTableParams& params);
 void RunReference(const RopeWriteKvParams& params);
 void RunReference(const PagedAttentionParams& params);
 void RunReference(const AttentionPlanParams& params);
-// These two functions compute only the rows that their kernels compute: the first one those of
-// split_attention and merge_attention, the second one those of prefill_attention.
+// The first function computes only the rows that split_attention and merge_attention compute, the
+// second one only the rows that prefill_attention computes.
 void RunReference(const SplitAttentionParams& params);
 void RunReference(const PrefillAttentionParams& params);
 void RunReference(const ArgmaxParams& params);

@@ -46,8 +46,8 @@ class EmulatedAddressSpace {
   absl::Status CheckDevice(absl::string_view what, const void* at, size_t bytes) const;
 
   bool check() const { return check_; }
-  // MarkWritten and CopyWritten record how a copy, fill or GEMM changes which bytes are written.
-  // They do nothing without `check`.
+  // MarkWritten marks bytes as written. CopyWritten gives the bytes at `to` the marks of the bytes
+  // at `from`. Both do nothing if check() is false.
   void MarkWritten(const void* at, size_t bytes);
   void CopyWritten(const void* to, const void* from, size_t bytes);
 

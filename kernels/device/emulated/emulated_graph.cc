@@ -39,8 +39,8 @@ void EmulatedCapture::WaitFor(const EmulatedQueue* stream, const Tails& tails) {
     tails_[stream].insert(tails.begin(), tails.end());
     return;
   }
-  // The stream joins the capture with a node that does nothing. The node shows whether the stream
-  // that began the capture waits for this stream, even if this stream runs no work.
+  // Adds a node that does nothing for the stream that joins the capture. Finish fails if the stream
+  // that began the capture does not wait for this node, even if the joined stream runs no work.
   nodes_.push_back({[] { return absl::OkStatus(); }, {tails.begin(), tails.end()}});
   tails_[stream] = {static_cast<int>(nodes_.size()) - 1};
 }

@@ -82,9 +82,9 @@ std::unique_ptr<DeviceRuntime> Device(uint64_t seed) {
   return *CreateEmulatedRuntime({.seed = seed, .memory_bytes = 1 << 20});
 }
 
-// One process fills memory and records an event, round after round, and sleeps in between. Another
-// process reads the memory. Returns the number of rounds in which the reader did not get the new
-// bytes.
+// In each round, one process enqueues a fill of its memory, records an event, and waits for the
+// other process. That process reads the memory; if `wait` is true, its stream waits for the event
+// first. Returns the number of rounds in which the reader did not get the new bytes.
 int WrongRounds(uint64_t seed, bool wait) {
   constexpr int kRounds = 20;
   constexpr size_t kBytes = 4096;

@@ -253,7 +253,8 @@ absl::Status EmulatedMemory::CheckMargins() {
   for (const auto& [begin, piece] : pieces_) {
     const std::byte* const end = begin + piece.bytes;
     if (memcmp(end, Margin(end), kMargin) == 0) continue;
-    // The owning process has freed the piece, and other data may lie at its address now.
+    // Skips imported memory that the owning process has freed: other data may lie at its address
+    // now.
     if (piece.current != nullptr &&
         __atomic_load_n(piece.current, __ATOMIC_SEQ_CST) != piece.generation) {
       continue;

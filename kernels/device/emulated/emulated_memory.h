@@ -23,10 +23,10 @@ class EmulatedMemory {
     size_t mapped_bytes = 0;  // whole pages; they include a margin filled with a known pattern
     bool interprocess = false;
     uint64_t generation = 0;  // unique among the pieces of one file
-    // The fields below are only for a piece of another process. `process` exported it. `inode` and
-    // `offset` are its place in that process's file. `current` points to the generation of the
-    // piece that lies there now. `pages` explains crashes in its pages. `current` and `pages` are
-    // null for a piece of this process.
+    // The fields below are only for imported memory, which belongs to another process. `process`
+    // exported it. `inode` and `offset` are its place in that process's file. `current` points to
+    // the generation of the memory that lies at this place now. `pages` explains crashes of the
+    // host in this memory. `current` and `pages` are null for memory of this process.
     int uses = 1;  // number of times it was imported
     int process = 0;
     uint64_t inode = 0, offset = 0;

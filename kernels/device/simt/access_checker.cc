@@ -154,8 +154,8 @@ void AccessChecker::Check(const Fault& access, bool shared, bool in_flight) {
       Stamp& written = shadow.written[i];
       Stamp& read = shadow.read[i];
       Stamp& added = shadow.added[i / 4];
-      // Skips the checks: this thread has read the byte since its last SyncThreads or SyncWarp, and
-      // that read was checked. Every write since then was checked against the read.
+      // Skips the checks if this thread has read the byte since its last SyncThreads or SyncWarp.
+      // That earlier read was checked, and each write after that read was checked against it.
       if (!access.write && read == now && (written & kInFlight) == 0) continue;
       // In shared memory, stamps of an earlier block no longer count.
       if (shared && BlockOf(written) != BlockOf(now)) written = 0;

@@ -57,7 +57,7 @@ class AccessChecker {
     std::array<Stamp, kBytes> written{}, read{};
     // Code address, per word, of the last write and read.
     std::array<uint32_t, kBytes / 4> written_at{}, read_at{};
-    // Per word: the AtomicAdds that a later access must be ordered after.
+    // Per word: stamp of the AtomicAdds to it. A later read or write must be ordered after them.
     std::array<Stamp, kBytes / 4> added{};
     std::array<uint32_t, kBytes / 4> added_at{};
   };

@@ -7,7 +7,8 @@
 
 namespace baton::simt {
 
-// Makes the choices that a seed stands for (SimtOptions::seed), one after another.
+// Makes the choices that a GPU leaves open, such as the order of warps, as a seed decides
+// (SimtOptions::seed).
 class Schedule {
  public:
   explicit Schedule(uint64_t seed)

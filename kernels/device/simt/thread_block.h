@@ -48,7 +48,8 @@ class ThreadBlock {
     Place place;
     std::vector<Copy> copies;  // oldest first
   };
-  // 32 threads, and the collective in which some of them wait.
+  // A warp: 32 threads. Some of them may wait in a collective, which is an operation of several
+  // lanes together, such as a shuffle.
   struct Warp {
     uint32_t can_run = 0;  // lanes that are not waiting
     uint32_t arrived = 0;  // lanes that wait in the collective

@@ -124,8 +124,9 @@ void ComputeLoadMatrix(void* const* posts) {
   }
 }
 
-// Tells the checker about an access to the memory that a lane passes as registers, which may be any
-// memory. `code` is the address to which the kernel's call returns.
+// Tells the access checker that an instruction accesses a register operand. In the emulator, a
+// kernel passes such an operand as an array, which may be in any memory. `code` is the address to
+// which the kernel's call returns.
 void CheckRegisters(const void* at, size_t bytes, bool write, const void* code) {
   AccessChecker* const checker = current.block->checker();
   if (checker != nullptr) checker->Access(at, bytes, 4, write, code);

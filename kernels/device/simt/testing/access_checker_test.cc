@@ -109,8 +109,8 @@ TEST(AccessCheckerTest, LinesAreTheKernelsAlsoWhereItCallsDeviceCode) {
 }
 
 TEST(AccessCheckerTest, ManyReadersAreAllRemembered) {
-  // The last reader may be the thread that writes afterwards. The reads of the other threads must
-  // then still be remembered.
+  // The last thread that reads a word may also be the one that writes it later. The checker must
+  // still remember the reads of the other threads.
   EXPECT_THAT(
       MessageInAscendingOrder(kSharedFaults, 4),
       AllOf(HasSubstr("thread 32: write"), HasSubstr("races with the read by several warps")));

@@ -76,7 +76,7 @@ extern const Kernel kBoundsFaults;
 // shared memory, or of `out` if `which` is 1.
 struct ProgramStep {
   enum End : uint32_t { kNothing, kSyncWarp, kSyncThreads };
-  // Returns the word of a step: the access's first byte, whether it writes, and its size. The word
+  // Returns a step as one word: the access's first byte, whether it writes, and its size. The word
   // 0 is a step without access.
   static constexpr uint32_t Encode(int at, bool write, int bytes) {
     return 1u << 31 | static_cast<uint32_t>(bytes << 8 | (write ? 1 : 0) << 4 | at);
