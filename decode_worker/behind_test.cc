@@ -211,8 +211,8 @@ TEST_P(BehindTest, OneThatTheHostSamplesForIsCancelledWhileItsStepRuns) {
   }
 }
 
-// While a prompt with logprobs is computed, the worker beats its pulse after each layer, which
-// needs no device events. So the backend must not be asked to record any.
+// While a prompt with logprobs is computed, the worker shows its progress (Pulse::Beat) after each
+// layer. This needs no device events, so the backend must not be asked to record any.
 TEST_P(BehindTest, LogprobsOfAPromptAreFoundBetweenSteps) {
   Pulse pulse;
   Start(128, {.chunk_tokens = 8, .pulse = &pulse});

@@ -158,8 +158,8 @@ TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   EXPECT_GT(refused, 0);
   EXPECT_LT(refused, 10);
   Settle();
-  // The pool is small, so some sequences are preempted later. The tokens that these got before must
-  // be right.
+  // The pool is small, so some sequences are preempted later. The tokens that a sequence got before
+  // its preemption must be right.
   const auto expect_begun = [](const Record& seen, const std::vector<TokenId>& answer) {
     const std::vector<TokenId> ids = seen.ids();
     if (seen.ended->ok()) {

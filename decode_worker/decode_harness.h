@@ -159,8 +159,9 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     }
   }
 
-  // Computes a prompt of `n` tokens at the owner and opens its hand-over, but publishes no KV yet
-  // (Complete does). `answer` is the number of tokens of the right answer.
+  // Computes a prompt of `n` tokens at the owner, which stands for a prefill worker, and opens its
+  // hand-over. Publishes no KV; Complete does that. `answer` is the number of tokens of the right
+  // answer.
   std::unique_ptr<Handover> Open(int n, int answer = 20, TokenId last = 1) {
     auto handover = std::make_unique<Handover>();
     for (int i = 1; i < n; ++i) {

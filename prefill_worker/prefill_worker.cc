@@ -233,9 +233,9 @@ void PrefillCore::Handle(HandoverEnded message) {
 }
 
 // Admits prompts in order of arrival. A prompt is admitted when its first chunk could be in the
-// step after the next one, so that its ticket is on its way while the next step runs. With an
-// earlier ticket, the decode worker would hold blocks for longer. Returns true if any prompt was
-// admitted.
+// step after the next one. While the next step runs, the decode worker gets the prompt's ticket and
+// reserves blocks. An earlier ticket would make the decode worker hold these blocks for longer.
+// Returns true if any prompt was admitted.
 bool PrefillCore::Admit() {
   int64_t pending = 0;
   for (const JobId id : active_) {
@@ -286,9 +286,10 @@ std::vector<PrefillCore::Chunk> PrefillCore::PlanChunks() {
   return chunks;
 }
 
-// Publishes KV on the KV thread: for each chunk that has a slice ending with layer `layer`, the
-// layers up to this one. `written` is the event that follows the writing of this KV. The call does
-// not wait for it: on the device, the computation of checksums waits for it while the step goes on.
+// Publishes KV on the KV thread. The layers of a chunk are published in slices of several layers:
+// if a slice of the chunk ends with `layer`, this call publishes all layers of the chunk up to
+// `layer`. `written` is the event that follows the writing of this KV. The call does not wait for
+// the event: the computation of checksums on the device does, while the step goes on.
 void PrefillCore::Publish(const std::vector<Chunk>& chunks, int layer,
                           std::shared_ptr<DeviceEvent> written) {
   struct Slice {

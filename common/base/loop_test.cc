@@ -17,8 +17,8 @@ TEST(WakeupTest, OneThatComesBeforeTheWaitEndsIt) {
   wakeup.Wake();
   wakeup.Wake();
   wakeup.WaitFor(kForEver);
-  // Both calls of Wake counted as one, and the first wait has used it up. So the second wait lasts
-  // its full time.
+  // The two calls of Wake counted as one, which ended the first wait. So the second wait lasts its
+  // full time.
   const absl::Time start = SteadyNow();
   wakeup.WaitFor(absl::Milliseconds(2));
   EXPECT_GE(SteadyNow() - start, absl::Milliseconds(2));

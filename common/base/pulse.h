@@ -10,8 +10,8 @@
 
 namespace baton {
 
-// Shows that a thread makes progress. The thread calls Beat at every turn of its loop, and between
-// the parts of a long turn.
+// Shows that a thread makes progress. The thread calls Beat in each iteration of its loop, and
+// several times in a long iteration.
 class Pulse {
  public:
   // Any thread; very cheap.

@@ -124,7 +124,8 @@ class Gate {
     };
     kernels->rope_write_kv.entry = &entry_;
   }
-  // Waits until the device is held at `layer`, given as the offset of the layer's keys in a block.
+  // Waits until the device is stopped just before it writes the KV of `layer`. The layer is given
+  // as the offset of its keys in a block.
   void AwaitHeldAt(int64_t layer) {
     MutexLock lock(&mutex_);
     while (held_at_ != layer) changed_.Wait(&mutex_);
@@ -153,8 +154,8 @@ class Gate {
 };
 Gate* Gate::gate_ = nullptr;
 
-// The pulse must go on while the device works on a long chunk, and must fall silent if the device
-// stops. This holds with and without a LayerDone callback.
+// The pulse, which shows that the worker makes progress, must go on while the device works on a
+// long chunk, and must stop if the device stops. This holds with and without a LayerDone callback.
 TEST(CudaPulseTest, BeatsWithEveryLayerThatTheDeviceHasDone) {
   constexpr absl::Duration kLimit = absl::Seconds(30);
   for (const bool published : {false, true}) {

@@ -87,9 +87,9 @@ class Engine {
   // InvalidArgument for a plan that can't be run or has an item with PlanItem::scores, and
   // FailedPrecondition if kMaxSteps are running.
   absl::Status Start(const StepPlan& plan);
-  // Waits for the oldest running step and returns its tokens. If that step failed, returns its
-  // error. The step counts as finished even then. Items of the next step that follow an item of the
-  // failed step then give undefined tokens. Returns FailedPrecondition if no step is running.
+  // Waits for the oldest running step and returns its tokens, or its error if the step failed. The
+  // step is finished in either case. After a failure, items of the next step that follow an item of
+  // the failed step give undefined tokens. Returns FailedPrecondition if no step is running.
   absl::StatusOr<Tokens> Finish();
   int running() const { return running_; }
 

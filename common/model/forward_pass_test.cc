@@ -313,8 +313,8 @@ INSTANTIATE_TEST_SUITE_P(Cpu, GoldenTest, testing::ValuesIn(Cases("cpu")),
 INSTANTIATE_TEST_SUITE_P(Reference, GoldenTest, testing::ValuesIn(Cases("reference")),
                          testing::PrintToStringParamName());
 
-// Returns the cases for backends that round activations to bf16. The tolerance is the same wide one
-// as for KV in bf16.
+// Returns the cases for backends that round activations to bf16. Their tolerance is as wide as that
+// of the cases with KV in bf16.
 std::vector<Case> Bf16Cases() {
   std::vector<Case> cases;
   for (const char* backend : {"amx", "avx512-bf16"}) {

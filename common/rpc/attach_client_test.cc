@@ -239,8 +239,8 @@ TEST(AttachClientTest, AnotherReasonIsWarnedOfAtOnce) {
   EXPECT_THAT(log.Await("router_unreachable"), HasSubstr("code=UNAVAILABLE"));
 }
 
-// A stream may end at any point of a report. An object that is destroyed too early shows in a
-// sanitized build.
+// The router ends streams at random points of a client's report. If the client destroyed an object
+// of a stream too early, a sanitized build would report it.
 TEST(AttachClientTest, StreamsEndWhileItReports) {
   FakeMembership membership(11, "right");
   const auto server = *RpcServer::Start({.listen = "127.0.0.1:0", .services = {&membership}});

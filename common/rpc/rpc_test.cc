@@ -136,8 +136,8 @@ TEST(DialTest, AServerThatIsSlowToAnswerIsWaitedFor) {
   ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
   const auto channel = Dial(absl::StrCat("127.0.0.1:", ntohs(address.sin_port)));
   channel->GetState(true);
-  // The connection exists, but the server has not sent a byte. The channel must still be
-  // connecting.
+  // The TCP connection exists, but the server has not sent a byte. The channel must go on
+  // connecting for 400 ms.
   const auto later = std::chrono::system_clock::now() + std::chrono::milliseconds(400);
   while (channel->GetState(true) != GRPC_CHANNEL_CONNECTING) {
     ASSERT_TRUE(channel->WaitForStateChange(GRPC_CHANNEL_IDLE, later));

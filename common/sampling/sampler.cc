@@ -252,8 +252,8 @@ void Sampler::CollectAbove(absl::Span<const float> logits, float largest, double
                            uint64_t lowest) {
   candidates_.clear();
   lowest = std::max<uint64_t>(lowest, 1);
-  // Skips blocks whose best token is too light. Weights are rounded to nearest, hence the 0.5, and
-  // 0.01 covers the rounding of log.
+  // Skips blocks whose best token weighs less than `lowest`. Weights are rounded to nearest, so 0.5
+  // is subtracted from `lowest`. The 0.01 covers the rounding error of log.
   const double min = (std::log((static_cast<double>(lowest) - 0.5) / kWholeWeight) - 0.01) / scale;
   std::array<uint64_t, kLogitBlock> weights;
   for (size_t block = 0; block < maxima_.size(); ++block) {

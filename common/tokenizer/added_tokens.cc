@@ -51,8 +51,8 @@ void AddedTokenMatcher::Split(
     absl::FunctionRef<void(absl::string_view, const AddedToken*)> piece) const {
   size_t handed = 0;  // `piece` has been called for the text before this index
   size_t at = 0;
-  // End of the white space that the last `rstrip` took. Tokens made of white space are found again
-  // and again within this space. They must not scan it again each time, because that would be
+  // End of the white space that the last token with `rstrip` took. Tokens made of white space are
+  // found again and again within this space. To scan the space anew for each of them would be
   // quadratic.
   size_t spaces_end = 0;
   while (!tokens_.empty() && at < text.size()) {

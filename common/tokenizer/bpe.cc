@@ -300,7 +300,7 @@ bool Bpe::TakeApart(absl::string_view word, Scratch* scratch) const {
       unknown_before = false;
       add(id, at);
     } else if (byte_fallback_ && add_bytes(word.substr(at, c.bytes))) {
-      // If the unknown token of an earlier character is still waiting, it is added after these
+      // An unknown token for an earlier character that has not been added yet is added after these
       // bytes, as in Hugging Face tokenizers.
     } else if (unknown_ >= 0) {
       in_place = false;

@@ -53,9 +53,10 @@ class Bpe {
   std::vector<TokenId> Symbols() const;
   void FindKnownWords(const Vocabulary& vocabulary, bool ignore_merges);
 
-  // Splits the word into its initial symbols and fills `scratch->symbols` and `scratch->begins`.
-  // Returns false if `begins` may be wrong for some symbol: an unknown token may stand for several
-  // characters, and may be added after symbols of later characters.
+  // Splits the word into its initial symbols: fills `scratch->symbols`, and `scratch->begins` with
+  // the index in the word where each symbol begins. Returns false if these indices may be wrong,
+  // because the word has an unknown token. Such a token may stand for several characters, and may
+  // be added after symbols of later characters.
   bool TakeApart(absl::string_view word, Scratch* scratch) const;
   void Merge(absl::string_view word, Scratch* scratch, std::vector<TokenId>* out) const;
 

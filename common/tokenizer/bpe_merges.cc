@@ -113,8 +113,8 @@ void BpeMerges::ApplyLong(absl::Span<const TokenId> word, Scratch* scratch,
     symbols.push_back({word[i], i - 1, i + 1 < size ? i + 1 : -1});
   }
   // The heap gives the lowest rank first, and the leftmost position among equal ranks. An entry
-  // becomes stale when one of its two symbols is merged. The merged symbol has a longer text, so
-  // the pair at this position no longer gives the same token.
+  // becomes stale when one of its two symbols is merged with another symbol. A stale entry can be
+  // recognised: the pair at its position has a longer text now, so it does not give the same token.
   const auto after = std::greater<>();
   const auto entry_of = [&](int32_t left) -> std::pair<uint64_t, TokenId> {
     const int32_t right = symbols[left].next;

@@ -30,8 +30,8 @@ class StreamDecoder {
   bool pending() const;
 
  private:
-  // State of one step of Decoder::whole(), which strips characters from both ends of the joined
-  // text.
+  // State of one decoder step that strips characters from both ends of the joined text. The steps
+  // are those of Decoder::whole().
   struct Edge {
     size_t start_left;  // number of characters that may still be stripped from the start
     size_t held = 0;    // number of characters at the current end that may be stripped

@@ -59,8 +59,7 @@ ModelHost::Options OptionsOf(const std::string& model) {
   return options;
 }
 
-// Allocates everything that a worker allocates on the device, and returns the bytes that are still
-// free then.
+// Allocates everything that a worker allocates on the device. Returns the bytes that remain free.
 size_t FreeBehind(const ModelHost& host) {
   DeviceRuntime& device = *host.device.runtime;
   const auto pool = device.Allocate(KvMeta::PoolBytes(host.layout, host.blocks), true);

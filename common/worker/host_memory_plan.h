@@ -42,8 +42,8 @@ struct HostMemoryPlan {
     StepSize max = {512};   // the largest step; its context is ignored
     int threads = 1;        // compute threads
     int max_sequences = 0;  // sequences that may hold KV at the same time; 0: any number
-    // Max tokens of a sequence. 0 means the model's context, or what the pool holds if that is
-    // less.
+    // Max tokens of a sequence. 0 means the model's context, or the number of tokens that the pool
+    // can hold if that number is smaller.
     int context = 0;
     std::optional<uint64_t> kv_bytes;  // size of the pool; if empty, the plan chooses it
     double share = kDefaultShare;

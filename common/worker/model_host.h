@@ -41,8 +41,8 @@ struct ModelHost {
     std::string memory_root;
     std::optional<int> block_tokens;  // if empty: 64 on a device, 16 elsewhere
     std::string kv_type = "auto";     // auto, f32, f16 or bf16
-    // Max tokens of a sequence. 0 means the model's context, or what the pool holds if that is
-    // less.
+    // Max tokens of a sequence. 0 means the model's context, or the number of tokens that the pool
+    // can hold if that number is smaller.
     int context = 0;
     bool cuda_graphs = true;    // see CudaBackendOptions::graphs
     StepSize max = {512};       // the largest step; its context is ignored

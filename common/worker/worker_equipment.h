@@ -14,7 +14,7 @@ struct WorkerEquipment {
   std::vector<FlagGroup> flag_groups;    // Flags of the additional backends, for --help.
 };
 
-// Returns the backends of shipped programs beside `cpu`: only `cuda`.
+// Returns the backends that shipped programs have in addition to `cpu`: only `cuda`.
 WorkerEquipment ShippedEquipment();
 
 }  // namespace baton

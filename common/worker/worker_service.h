@@ -36,8 +36,9 @@ class JobStreams {
   // server.
   void SetWorker(Worker* worker) { worker_ = worker; }
 
-  // Answers one RPC that is meant for the worker of epoch `meant`. `read_job` makes the job from
-  // the request. If the core takes the job, `begun` is called before gRPC gets the stream.
+  // Answers one RPC. `meant` is the epoch of the worker process that the RPC is meant for.
+  // `read_job` makes the job from the request. If the core takes the job, `begun` is called before
+  // gRPC gets the stream.
   grpc::ServerWriteReactor<Event>* Serve(
       const grpc::CallbackServerContext& context, WorkerEpoch meant,
       absl::FunctionRef<absl::StatusOr<Job>()> read_job,

@@ -15,8 +15,8 @@ class BenchFigures {
     std::string name;
     std::string unit;
     double median = 0, min = 0, max = 0;
-    // This figure relative to a yardstick of the same run or to a fixed limit, which `of` names;
-    // higher is better. 0: this figure is a yardstick itself.
+    // This figure divided by the figure or fixed limit that `of` names; higher is better. 0: this
+    // figure is a yardstick, with which other figures of the run are compared.
     double ratio = 0;
     std::string of;
     // A figure whose ratio is below `target` has missed its target; 0: no target. `good` is a

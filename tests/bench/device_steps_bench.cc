@@ -79,9 +79,9 @@ class SteppedModel {
     int batch, context, rows;
   };
   // Returns an item that times steps over all sequences of `groups`. Their KV blocks hold random
-  // numbers. If the device samples the tokens and each sequence computes one row, each step takes
-  // its tokens from the previous step on the device, and the host is one step behind, as in a
-  // decode worker.
+  // numbers. If the device samples the tokens and each sequence computes one row, the steps run as
+  // in a decode worker: each step takes its tokens from the previous step on the device, and the
+  // host gets the tokens of a step while the next one runs.
   DeviceBench::Timed Step(const std::vector<Group>& groups) {
     auto step = std::make_shared<Parts>();
     int blocks = 0, max_rows = 0, all_rows = 0;

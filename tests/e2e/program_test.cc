@@ -347,9 +347,9 @@ TEST(ProgramTest, ASecondSignalEndsTheRouterAtOnce) {
                    router.Signal(SIGTERM);
                    EXPECT_TRUE(router.log().WaitFor(" draining ", kSoon).ok());
                  } else if (draining_at != 0 && !ended && token.position() == draining_at + 400) {
-                   // After the first SIGTERM the router only drains: the answer has since continued
-                   // by many more tokens than were in flight at the signal. So the router did not
-                   // stop then.
+                   // The first SIGTERM only made the router drain: the answer has since continued
+                   // by 400 tokens, many more than were in flight at the signal. The second SIGTERM
+                   // stops the router.
                    ended = true;
                    router.Signal(SIGTERM);
                  }

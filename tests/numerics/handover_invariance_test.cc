@@ -122,8 +122,9 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
       const auto answer =
           GenerateInOneProcess(engine.get(), &pool, config_, 16, truth.prompt, scored).value();
       for (const SampledToken& token : answer.tokens) truth.answer.push_back(token.id);
-      // The first row of logits is the one from which token 1 was sampled. The rows for the
-      // logprobs of the prompt follow, and then one row for each further token.
+      // `heard` has one hash per row of logits. The first row is the one from which token 1 of the
+      // answer was sampled. The rows for the logprobs of the prompt follow, and last comes one row
+      // for each further token of the answer.
       const auto scores = heard.begin() + 1, samples = scores + truth.prompt.size() - 1;
       truth.scored.assign(scores, samples);
       truth.sampled.assign(heard.begin(), scores);

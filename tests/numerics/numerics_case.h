@@ -19,7 +19,8 @@ struct NumericsCase {
   // Returns true for a model with long sequences, which have more keys than attention sums in one
   // span (1,024). Such a model is too slow for many runs.
   bool IsLong() const;
-  // Returns the instruction sets with which this machine can sum in the order of `numerics`.
+  // Returns the instruction sets of this machine that can compute in the summation order
+  // `numerics`.
   std::vector<CpuBackendOptions::Isa> Isas() const;
 
   friend void PrintTo(const NumericsCase& c, std::ostream* out) { *out << c.Name(); }

@@ -15,8 +15,8 @@ namespace baton {
 namespace {
 
 constexpr absl::Duration kReportEvery = absl::Milliseconds(250);
-// Max step of the clock. Between events, the KV planes must run too, because they have timers of
-// their own.
+// Max step of the simulated clock. The clock also advances when no event is due, because the KV
+// planes (the connections between workers) have timers of their own.
 constexpr absl::Duration kTick = absl::Milliseconds(2);
 // Min step of the clock. Events that are due within one such step happen together.
 constexpr absl::Duration kGrain = absl::Microseconds(250);

@@ -352,7 +352,7 @@ TEST(StructureTest, TheRouterLinksNoKernels) {
       EXPECT_FALSE(IsKernelLibrary(library)) << binary << " links " << library;
     }
   }
-  // To test the check itself: it must find kernels in a worker, which links them.
+  // Tests the check itself: it must find kernels in a worker, which links them.
   const auto& worker = links.at("baton-decode");
   EXPECT_TRUE(std::any_of(worker.begin(), worker.end(), IsKernelLibrary))
       << absl::StrJoin(worker, " ");

@@ -120,8 +120,8 @@ TEST(ArrivalsTest, OnOffFallsSilentAtTheSameTimesWhateverTheRate) {
   const std::vector<bool> slow = silent(10), fast = silent(100);
   int same = 0;
   for (size_t i = 0; i < slow.size(); ++i) same += slow[i] == fast[i];
-  // A few seconds may differ: at the ends of an on period, a second may have an arrival at the rate
-  // 100 but none at the rate 10.
+  // A few seconds may differ. When an on period (the time in which requests arrive) begins or ends,
+  // a second may have an arrival at 100 requests/s but none at 10.
   EXPECT_GE(same, 390);
 }
 
@@ -371,8 +371,9 @@ TEST(ScheduleTest, AWindowOfSoManyRequestsLastsUntilALaterOne) {
   EXPECT_THAT(window(4), Pair(4, 3));
   EXPECT_THAT(window(5), Pair(7, 6));
   EXPECT_THAT(window(8), Pair(8, 8));
-  // If a rate is given, it does not matter at which row of the trace the load begins. The window
-  // has the number of requests asked for, and lasts as long as this number takes at this rate.
+  // If a rate is given, the seed, which decides at which row of the trace the load begins, has no
+  // influence. The window has the number of requests asked for, and lasts this number divided by
+  // the rate.
   spec.warmup = absl::Seconds(30);
   spec.workload.arrivals.rate = 4;
   for (spec.seed = 1; spec.seed < 20; ++spec.seed) {

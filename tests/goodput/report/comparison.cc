@@ -54,7 +54,7 @@ size_t BlockOf(const std::vector<double>& values) {
 }
 
 // Returns the ratio of a statistic of the loads `a` and `b`. If both loads have the same arrivals,
-// the bootstrap draws the same blocks for both.
+// the bootstrap resamples the same requests of both.
 ComparedFigure FigureOf(std::string name, Unit unit, bool more_is_better, const MeasuredLoad& a,
                         const MeasuredLoad& b, const Value& value, const Statistic& statistic,
                         double scale_a = 1, double scale_b = 1) {

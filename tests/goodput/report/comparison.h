@@ -25,10 +25,11 @@ struct ComparedFigure {
   std::string Verdict() const;
 };
 
-// One mode of one cell in two measurements, a and b. The first of `figures` decides the verdict:
-// the capacity if its ratio is known, else the goodput. If a and b have loads at several rates,
-// goodput is compared at the highest rate that both have. Else it is compared between the load of a
-// nearest to its reference rate and the load of b nearest to that load's rate.
+// One mode of one cell in two measurements, a and b. The first of `figures` decides the verdict. It
+// is the capacity if the ratio of the capacities is known. If capacities were measured but their
+// ratio is unknown, it is the goodput at the highest rate that a and b both measured, or the
+// capacity if there is no such rate. Without capacities, it is the goodput of a's load nearest to
+// its reference rate, compared with b's load nearest to the rate of a's load.
 struct ComparedMode {
   std::string cell;
   std::string mode_a, mode_b;
@@ -49,8 +50,8 @@ struct Comparison {
   // True if the first measurement has a cell or a mode that the second lacks.
   bool lost_modes = false;
 
-  // Returns true if the second measurement is shown to be worse, or lacks a cell or a mode of the
-  // first.
+  // Returns true if the second measurement is shown to be worse than the first, or lacks a cell or
+  // a mode that the first one has.
   bool FellBeyondNoise() const;
 };
 // Compares two measurements. Cells are matched by title, and modes by name. If each measurement has

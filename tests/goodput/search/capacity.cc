@@ -203,8 +203,8 @@ Capacities::Capacities(const std::vector<std::vector<Probe>>& modes, double goal
     for (int resample = 0; resample < resamples; ++resample) {
       const auto drawn = [&](size_t i) {
         // The seed of the random generator depends on the arrival log and on the number of the
-        // resample, but not on the mode. So modes that ran the same arrivals get the same blocks in
-        // each resample, and the ratio of their capacities can be computed per resample.
+        // resample, but not on the mode. So in one resample, modes that ran the same arrivals
+        // resample the same requests, and the ratio of their capacities can be computed.
         Draws draws(Draws(seed ^ Draws(probes[i].seed).Next()).Next() + resample);
         const double times = draws.Exponential();
         return std::pair(samples[mode][i].Draw(&draws, blocks.at(probes[i].seed)), times);
