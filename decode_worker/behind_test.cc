@@ -49,8 +49,9 @@ TEST_P(BehindTest, APromptThatIsComputedHereGoesOnWithoutWaitingForItsFirstToken
   EXPECT_EQ(late_->started_ahead(), 4u + 9 - 1);
   EXPECT_EQ(late_->rows_ahead(), 9u);
   EXPECT_EQ(record.finished->decode_wait, absl::ZeroDuration());
-  // If the backend is kLate, part of a step may run before the previous step has been finished. The
-  // time of this part counts for the previous step, so the sum is exact only for kLatest.
+  // The backend kLate may run part of a step before the previous step has been finished. The time
+  // of this part counts for the previous step. So the sum is exact only for kLatest, which runs no
+  // part of a step early.
   if (backends_ == Backends::kLatest) {
     EXPECT_EQ(record.finished->decode, absl::Milliseconds(2 * 9));
   }
@@ -337,7 +338,7 @@ class BehindPropertyTest : public BehindTest {
     SamplingOptions sampling;
     int turn = 0;                // turn of the worker in which the request is submitted
     size_t cancel_at = 1 << 20;  // number of tokens after which the request is cancelled
-    // Number of tokens after which the request is paused from time to time.
+    // Once the request has this number of tokens, the test pauses it from time to time.
     size_t pause_at = 1 << 20;
   };
 

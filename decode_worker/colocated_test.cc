@@ -135,7 +135,8 @@ TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   std::deque<Prompt> asked;
   const auto queue_more = [&] {
     while (worker_->Load().waiting < 4) {
-      // A prompt of 24 tokens needs 6 + 1 free blocks to begin, and one for each running sequence.
+      // A prompt of 24 tokens fills 6 blocks. To begin, it needs one more free block, and one for
+      // each running sequence.
       asked.push_back(Colocated(24, 12));
       ASSERT_TRUE(Submit(asked.back().job, &prompts.emplace_back()).ok());
       OneTurn();
@@ -174,8 +175,8 @@ TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   ExpectAllBack();
 }
 
-// New tickets come all the time, and each refused ticket is submitted again while blocks are kept
-// for it. A prompt must begin nevertheless.
+// New tickets come all the time. The worker keeps free blocks for a ticket that it has refused, and
+// the ticket is submitted again. A prompt must begin nevertheless.
 TEST_P(ColocatedTest, TicketsWithoutEndLeaveAPromptItsTurn) {
   Start(32, {.max_batch = 8});
   std::deque<std::unique_ptr<Handover>> tickets;

@@ -152,7 +152,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     now_ += spent_;
     return worked;
   }
-  // Calls KvTurn and WorkerTurn until nothing happens any more.
+  // Runs the work of the KV thread and of the worker until neither has anything left to do.
   void Settle() {
     for (int idle = 0; idle < 4; ++idle) {
       if (KvTurn() | WorkerTurn()) idle = 0;

@@ -318,8 +318,8 @@ TEST_P(OutgrownTest, AnAnswerThatEndsThereHasOutgrownNothing) {
 TEST_P(OutgrownTest, ALongPromptGoesOnUnderTheTableOfItsLength) {
   Start();
   auto handover = Open(20);
-  // A prompt of 20 tokens is computed with the rotary table for long sequences, whose first entry
-  // is 0.25. So the right answer is that of the same table.
+  // The worker computes a prompt of 20 tokens with the rotary table for long sequences, whose first
+  // entry is 0.25. So the expected answer is computed with this table, too.
   FakeOracle oracle(layout_, 0.25f);
   for (const TokenId token : handover->prompt) oracle.Append(token);
   for (TokenId& token : handover->answer) {

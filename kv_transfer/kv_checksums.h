@@ -42,7 +42,7 @@ class KvChecksums {
                     Done done) = 0;
   // Calls `done` for the calls of Take whose checksums are ready. Returns true if there were any.
   virtual bool Progress() = 0;
-  // Returns true if the `done` of any call of Take has not been called yet.
+  // Returns true if some call of Take has not called its `done` yet.
   virtual bool busy() const = 0;
   // Waits for the checksums of all calls of Take, and calls their `done`.
   virtual void Finish() = 0;

@@ -310,8 +310,8 @@ TEST_F(HandoverTest, AnAbortedHandoverIsFailedPreconditionAtOnce) {
   Start(&reader_, ticket, 1, &result_);
   Run(absl::Milliseconds(20));
   owner_.publisher->Abort(ticket.handover_id);
-  // The engine may still have been computing a step during the abort. Then it publishes and
-  // completes a hand-over that is gone.
+  // The engine may have been computing a step during the abort. Such an engine still publishes and
+  // completes the hand-over, which no longer exists.
   owner_.publisher->Publish(ticket.handover_id, 10, 4);
   owner_.publisher->Complete(ticket.handover_id, "");
   Run(absl::Milliseconds(5));

@@ -334,8 +334,8 @@ void KvPlane::Drop(Peer* peer, absl::string_view why) {
 
 bool KvPlane::SendTo(Peer* peer, const KvNote& note) {
   const std::string bytes = EncodeNote(note);
-  // If the connection turns out to be broken, the peer itself may have closed it. Without
-  // `proves_links`, connect once more and retry.
+  // If the connection turns out to be broken, the peer itself may have closed it. A worker without
+  // `proves_links` (a prefill worker) connects once more and retries.
   for (int tries = 0; tries < 2; ++tries) {
     if (peer->state == LinkState::kDown && !options_.proves_links && now_ >= peer->next_try) {
       if (!Connect(peer)) return false;

@@ -76,8 +76,9 @@ class KvPlane {
     // Reports the progress of `page_in`, on the caller's thread. May be null.
     std::function<void(uint64_t done_bytes, uint64_t total_bytes)> on_page_in;
   };
-  // Counts of notes. `notes` counts every note that arrived. The other fields count notes that were
-  // dropped or refused, and proofs that failed.
+  // Counts of notes, which are messages between workers. `notes` counts every note that arrived.
+  // The other fields count notes that were dropped or refused, and tests of a link that read wrong
+  // bytes.
   struct Counters {
     uint64_t notes = 0;
     uint64_t malformed = 0;     // not a valid note, an impossible state, or too many notes at once
@@ -98,7 +99,8 @@ class KvPlane {
   // Start of the pool: `blocks * layout.BlockBytes()` bytes, initially zero. The pool lies in
   // device memory if the transport allocates its pools in device memory.
   std::byte* pool() { return pool_.data; }
-  // One generation per block, readable by peers. The block pool increments them.
+  // One generation per block: a counter of the block's uses. The block pool increments it, and
+  // peers can read it.
   std::atomic<uint64_t>* generations();
   const Options& options() const { return options_; }
   // Returns this worker's value for Registration.kv_address.
@@ -184,8 +186,8 @@ class KvPlane {
   Peer* Find(WorkerEpoch epoch);
   const Peer* Find(WorkerEpoch epoch) const;
   bool Connect(Peer* peer);
-  // Logs a warning about a peer. The same text is logged again only after a minute, or once the
-  // link has been proven in between.
+  // Logs a warning about a peer. The same text is logged again only after a minute, or if the link
+  // has worked since the last time.
   void Warn(Peer* peer, absl::string_view event, absl::string_view why);
   void Drop(Peer* peer, absl::string_view why);
   bool SendTo(Peer* peer, const KvNote& note);

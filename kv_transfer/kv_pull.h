@@ -50,14 +50,14 @@ class KvPull {
   bool TakePiece(size_t max_bytes, Piece* piece);
   // Returns the slices of a piece in our pool, for computing their checksums.
   std::vector<KvSlice> Slices(const Piece& piece) const;
-  // Records that the bytes of `piece` have arrived. `slices` is the result of Slices(piece) with
-  // the checksums filled in.
+  // Records that the bytes of `piece` (one contiguous read) have arrived. `slices` is the result of
+  // Slices(piece) with the checksums filled in.
   void Landed(const Piece& piece, absl::Span<const KvSlice> slices);
   // Returns true if every slice of every block has arrived and has its checksum.
   bool all_landed() const { return slices_landed_ == blocks_.size() * layout_.layers; }
 
-  // Returns the reads of generations and checksums, from the owner's KvMeta, that Verdict needs.
-  // Call it once, after all slices have landed.
+  // Returns the reads that fetch the generations and checksums of the blocks from the owner.
+  // Verdict compares what these reads fetch. Call this once, after all KV has arrived.
   std::vector<MetaRead> MetaReads(const KvMeta& meta);
   // Returns OK if the KV that arrived is right: the blocks have the generations that the ticket
   // names, and the owner's checksums equal those of the bytes that arrived. Otherwise returns

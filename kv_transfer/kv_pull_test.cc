@@ -59,8 +59,8 @@ TEST(KvPullTest, LayersComeAsTheyGetReadyAndEachOnce) {
   EXPECT_TRUE(TakeAll(&pull).empty());
   ASSERT_TRUE(pull.Absorb(Ready(1, 2, 1)));
   pieces = TakeAll(&pull);
-  // One piece has the layers of the first block that were not taken yet. The other has the first
-  // layer of the second block.
+  // Two pieces (contiguous reads) are ready now: the layers of the first block that were not taken
+  // yet, and the first layer of the second block.
   ASSERT_EQ(pieces.size(), 2u);
   EXPECT_EQ(pieces[0].first_layer, 2);
   EXPECT_EQ(pieces[0].remote_offset, kLayout.LayerOffset(5, 2));

@@ -371,8 +371,8 @@ void KvPuller::SendReleases() {
 
 bool KvPuller::RunOnce(absl::Time now, bool drained) {
   now_ = now;
-  // If this process was stopped for a while, bytes may have arrived unseen. That time must not
-  // count as silence of an owner.
+  // If this process was stopped for a while, bytes may have arrived unseen. So the time of the stop
+  // must not count as silence of an owner.
   if (const absl::Duration gap = now - last_turn_; gap > options_.stall / 4) {
     for (auto& [id, running] : pulls_)
       running->reads_since = std::min(now, running->reads_since + gap);

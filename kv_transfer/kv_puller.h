@@ -93,15 +93,16 @@ class KvPuller {
     // Start of the present wait for a read to end: the time at which the last read ended or, if no
     // read was under way then, the time at which the next read began.
     absl::Time reads_since;
-    // Time of the first kOpen note sent after `last_life`, the owner's last sign of life.
+    // Time of the first kOpen note (the reader's request to the owner) after `last_life`, the
+    // owner's last sign of life.
     absl::Time unanswered_since = absl::InfiniteFuture();
     absl::Time started = absl::InfinitePast();
     bool answered = false;  // True once the owner has answered with a state.
     absl::Time completed = absl::InfinitePast();
     absl::Time ended_at;
   };
-  // A kRelease note with `ok` that the owner has not confirmed. It is sent again and again, because
-  // until it arrives the owner keeps the blocks for the whole lease.
+  // A kRelease note, with which the reader tells the owner that it has all KV. The note is repeated
+  // until the owner confirms it, because without it the owner keeps the blocks for the whole lease.
   struct Release {
     WorkerEpoch owner = 0;
     KvNote note;
@@ -133,7 +134,8 @@ class KvPuller {
   uint64_t served_ = 0;  // id of the pull that last began to read a piece
   size_t in_flight_ = 0;
   std::map<uint64_t, std::unique_ptr<Running>> pulls_;
-  // The key holds the hand-over (SecretKey of its secret) and the number of the attempt.
+  // Keyed by the hand-over and the number of the attempt. SecretKey() makes the first number from
+  // the hand-over's secret.
   std::map<std::pair<uint64_t, uint32_t>, Release> releases_;
 };
 

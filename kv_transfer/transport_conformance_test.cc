@@ -559,7 +559,8 @@ TEST_P(TransportConformanceTest, WakeEndsAWait) {
   std::atomic<bool> ended = false;
   std::thread waiter([&] {
     reader_->Wait(absl::Seconds(60));
-    // The first Wait may return early, before the Wake. Only the Wake can end the next one quickly.
+    // The first Wait may return early, before the Wake. In this case, only the Wake can end the
+    // second Wait quickly.
     while (!ended) reader_->Wait(absl::Seconds(60));
   });
   const absl::Time started = absl::Now();

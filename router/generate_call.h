@@ -20,8 +20,8 @@ namespace baton {
 // pointer may keep it longer.
 class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  // `tell` must accept calls from any thread. `done` is the last call of the object, made once on a
-  // thread of gRPC when the RPC is over.
+  // `tell` must accept calls from any thread. The object calls `done` once, when the RPC is over,
+  // on a thread of gRPC. After that it makes no more calls.
   static std::shared_ptr<GenerateCall> Create(RequestKey key, grpc::CallbackServerContext* context,
                                               std::function<void(CoreEvent)> tell,
                                               std::function<void()> done);

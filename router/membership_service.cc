@@ -174,8 +174,8 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
         old ? absl::OkStatus()
             : JudgeIdentity(worker, called, identity->response, service_.connect_limit);
     if (status.ok()) {
-      // Called with the lock held, so that the core gets the registration before the end of the
-      // stream.
+      // This call is made with the lock held. Otherwise another thread could tell the core about
+      // the end of the stream before the registration.
       service_.tell(WorkerAttached{key_, std::move(worker)});
       return;
     }

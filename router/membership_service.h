@@ -18,9 +18,9 @@ class AttachCall;
 
 // The gRPC service to which workers attach. gRPC's threads check the token and the form of
 // messages. The router then calls the address that the worker registered, and asks which process
-// answers there (WorkerIdentity). Only if it is this very worker, the registration is passed to the
-// core, which judges its content. A worker of another protocol version need not know that call: its
-// registration is passed on in any case, and the core refuses it.
+// answers there (WorkerIdentity). If the worker itself answers, its registration is passed to the
+// core, which judges the content. A worker of another protocol version may not have WorkerIdentity:
+// its registration is passed on in any case, and the core refuses it.
 class MembershipService final
     : public v1::Membership::WithCallbackMethod_Attach<v1::Membership::Service> {
  public:

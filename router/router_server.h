@@ -46,8 +46,8 @@ class RouterServer {
   RouterCounters counters() const;
   // Metrics as they are now. Any thread.
   const RequestMetrics& request_metrics() const;
-  // Numbers of open requests, of queued requests and of legs, as of the last turn of the event
-  // loop. Any thread.
+  // Numbers of open requests, of queued requests and of legs (RPCs to workers), as of the last pass
+  // of the event loop. Any thread.
   size_t requests() const;
   size_t queued() const;  // Requests in the queue.
   size_t legs() const;

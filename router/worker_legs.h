@@ -25,7 +25,8 @@ class WorkerLegs {
   // arrives as LegEnded.
   void Start(StartPrefill start);
   void Start(StartDecode start);
-  // Cancels the RPC. LegEnded still follows. Does nothing if the leg has ended.
+  // Cancels a leg, which is one RPC to a worker. LegEnded, the leg's last event, still follows.
+  // Does nothing if the leg has ended.
   void Cancel(LegKey leg);
   // Pause() reads no further events after the pending read, and Resume() reads on. Both do nothing
   // if the leg has ended.
@@ -34,7 +35,8 @@ class WorkerLegs {
   // Call this when the core has taken an event of this leg (one RPC to a worker). Reads the leg's
   // next event, unless the leg is paused. Aborts if the leg has ended.
   void Taken(LegKey leg);
-  // Removes the leg. Called after the core has got its LegEnded.
+  // Removes a leg (one RPC to a worker). Called after the core has got LegEnded, the leg's last
+  // event.
   void Ended(LegKey leg);
   // Drops the channel to this worker. Its open RPCs are not cancelled.
   void DropWorker(WorkerKey worker);

@@ -27,21 +27,23 @@ class BouncedReads {
     uint64_t offset = 0;
     size_t bytes = 0;
   };
-  // Called once for each run that Ask accepted, from OnStaged, EndWaiting or a callback of `inner`.
-  // `landing` is this object's buffer that received the bytes. It belongs to the caller until
-  // Return, whatever the status. It is null if Ask was given a destination.
+  // Called once for each read that Ask has begun, by OnStaged, by EndWaiting or in a callback of
+  // the inner transport. `landing` is the landing buffer with the bytes. Whatever the status is, it
+  // belongs to the receiver until Return is called with it. `landing` is null if Ask was given a
+  // destination.
   using Arrived = std::function<void(const absl::Status& status, std::byte* landing)>;
 
-  // `inner` carries the notes and the reads. Both pointers must outlive all runs, and `runtime`
-  // must outlive this object too.
+  // `inner` is the transport that carries reads and messages between the processes. Both pointers
+  // must outlive all reads that Ask has begun, and `runtime` must outlive this object too.
   BouncedReads(DeviceRuntime* runtime, Transport* inner);
   // Requires that no run is under way.
   ~BouncedReads();
 
-  // Asks the peer for a run. The bytes go to `to`, which is host memory. If `to` is null, they go
-  // to a free landing buffer, which is pinned memory of this object. Returns false, and does
-  // nothing, if the peer has no free slot for this reader, if no landing buffer is free, or if the
-  // queue of notes to the peer is full: try again later. After an error nothing has been asked for.
+  // Begins to read a run, which is a contiguous range of a peer's pool. The bytes go to `to`, in
+  // host memory. If `to` is null, they go to a free landing buffer (pinned memory of this object).
+  // Returns false, and does nothing, while something is used up: the peer's slots for this reader,
+  // the landing buffers, or the queue of messages to the peer. After an error nothing has been
+  // asked for.
   absl::StatusOr<bool> Ask(const Run& run, std::byte* to, Arrived arrived);
   // Gives back the landing buffer that an Arrived callback got.
   void Return(std::byte* landing) { free_landings_.push_back(landing); }
@@ -49,10 +51,10 @@ class BouncedReads {
   // this object does not know.
   void OnStaged(const StagedNote& note);
 
-  // Ends, with the status `why`, the runs that `peer` has not answered yet. Its other runs end when
-  // the inner transport ends their reads.
+  // Ends the reads that `peer` has not answered yet, with the status `why`. A read that the peer
+  // has answered ends when the inner transport ends it.
   void EndWaiting(PeerId peer, const absl::Status& why);
-  // Drops the state of a peer. Requires that none of its runs is under way.
+  // Drops the state of a peer. Requires that no read from this peer is under way.
   void Forget(PeerId peer);
 
  private:

@@ -36,7 +36,7 @@ struct DevicePool {
   std::string why;  // reasons why the ways tried before `path` do not work
 };
 
-// Properties of the reader that decide which ways it can use.
+// Properties of the reader that decide how it can read a peer's pool in device memory.
 struct DeviceReader {
   DeviceRuntime* runtime = nullptr;
   uint64_t node = 0;  // ThisNode() of the reader's process

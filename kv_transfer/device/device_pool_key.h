@@ -16,8 +16,8 @@ struct DevicePoolKey {
   uint64_t bytes = 0;
   // Handle from DeviceRuntime::ExportMemory. Empty if the runtime could not export the pool.
   std::string handle;
-  // Key with which the inner transport can read the pool's device memory itself. Empty if the inner
-  // transport can't.
+  // Key with which the inner transport (the one below this layer) can read the pool's device memory
+  // itself. Empty if the inner transport can't read device memory.
   std::string direct;
 };
 

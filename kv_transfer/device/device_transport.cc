@@ -418,7 +418,8 @@ void DeviceTransport::PieceDone(Job* job, const absl::Status& status) {
   ended_.Add(std::move(owned->operation), std::move(owned->error));
 }
 
-// Fails all reads in the queue of `peer`. A read without pieces under way ends immediately.
+// Fails all reads in the queue of `peer`. A read is made in pieces. If no piece of it is under way,
+// the read ends immediately.
 void DeviceTransport::Fail(Peer* peer, const absl::Status& why) {
   while (!peer->queue.empty()) {
     Job* job = peer->queue.front().get();

@@ -19,7 +19,7 @@ class PoolImporters {
   // forgotten: its process may be gone, and nothing reports that.
   static constexpr size_t kMax = 64;
 
-  // `inner` carries the notes and must outlive this object.
+  // `inner` is the transport that carries messages to the readers. It must outlive this object.
   explicit PoolImporters(Transport* inner) : inner_(inner) {}
 
   void OnMapped(const MappedNote& note);

@@ -103,7 +103,8 @@ class TcpGreetingsTest : public testing::Test {
   std::unique_ptr<TcpGreetings> Greetings(const SocketAddress& kv) {
     return TcpGreetings::Listen({kv}, {}).value();
   }
-  // Asks over `ways` and drives both workers until there is an outcome.
+  // Asks over `ways`, which are pairs of addresses of the two workers. Drives both workers until
+  // there is an outcome.
   absl::Status Ask(const std::vector<TcpWay>& ways) {
     outcome_.reset();
     asking_->Ask(asked_->id(), ways, now_, [this](absl::Status status) { outcome_ = status; });
@@ -346,8 +347,8 @@ TEST_F(TcpGreetingsTest, SilentStrangersHoldFewSocketsForAShortWhile) {
     return count;
   };
   EXPECT_EQ(closed(), 3);
-  // A client from another host is still accepted, although strangers from one host hold as many
-  // connections as one host may.
+  // The strangers, clients from one host, hold as many connections as one host may have. A client
+  // from another host is still accepted.
   Stranger other(asked_->places()[0].greeter, kOtherHost);
   asked_->Progress(now_);
   EXPECT_EQ(other.Received(), std::nullopt);

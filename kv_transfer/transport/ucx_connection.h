@@ -114,7 +114,8 @@ class UcxConnection {
   std::string link_;
   std::map<std::string, Key, std::less<>> keys_;
   std::deque<std::unique_ptr<Posted>> queue_;  // reads not fully handed to UCX
-  // Reads that were handed to UCX completely, and of which UCX has not reported all pieces yet.
+  // Reads that were handed to UCX completely and that UCX has not finished yet. UCX gets a read in
+  // pieces, and reports the end of each piece.
   std::map<Posted*, std::unique_ptr<Posted>> posted_;
   size_t bytes_under_way_ = 0;
   int pieces_under_way_ = 0;

@@ -25,10 +25,13 @@ absl::string_view LinkOfUcxTransport(absl::string_view name) {
   return name;
 }
 
-// Returns the name of an endpoint's link. Parses the output of ucp_ep_print_info, because UCX 1.13
-// has no call that tells the link. A line `lane[0]: 0:sysv/memory.0 md[0] -> md[0]/sysv/sysdev[255]
-// am ...` names a lane's transport. A line `get[0]: ...` names a lane that can read. Without a
-// `get` line, UCX emulates reads on the lane of active messages.
+// Returns the name of an endpoint's link, which is the transport of the lane that its reads take.
+// UCX 1.13 has no call that tells the link, so this parses the output of ucp_ep_print_info:
+//   lane[0]: 0:sysv/memory.0 md[0] -> md[0]/sysv/sysdev[255] am ...   lane 0 uses sysv, and carries
+//                                                                     active messages (am)
+//   get[0]: ...                                                       lane 0 can read memory
+// UCX emulates reads on the lane of active messages if there is no `get` line, or if the lane that
+// can read is shared memory and the peer's memory is not mapped here (`mapped` is false).
 std::string LinkFromInfo(absl::string_view info, bool mapped) {
   std::map<std::string, std::string> lanes;
   std::string messages, reads;

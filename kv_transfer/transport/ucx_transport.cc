@@ -25,8 +25,8 @@ namespace {
 // limit keeps the bytes in the CPU cache until their `done` is called.
 constexpr size_t kBytesPerProgress = 512 << 10;
 constexpr int kProgressPerCall = 64;
-// Max number of waits, of a millisecond each, in which the destructor lets connections that are
-// still being set up finish.
+// The destructor lets connections that are still being set up finish. This is the max number of
+// times that it waits for a millisecond.
 constexpr int kLastProgress = 50;
 // Max wait while operations are in flight. Progress must run often: it also drives UCX's keepalive,
 // and the reads by peers that UCX emulates.
@@ -89,11 +89,10 @@ class UcxTransport : public Transport {
   int calls_until_look_ = 0;
   std::map<PeerId, GreetedPeer> greeted_;  // peers that have no connection in peers_ yet
   std::map<PeerId, std::unique_ptr<UcxConnection>> peers_;
-  // Connections that were disconnected while they were still being set up. If they were closed
-  // immediately, the peer's answer could not be delivered, and UCX 1.13 would abort the peer's
-  // process ("got REP message", ucp_request.c). So each is closed after the peer's answer has
-  // arrived. Connections that failed as they were made are closed here, too. None of these
-  // connections uses memory outside of itself.
+  // Connections that are to be closed later: they were disconnected while they were still being set
+  // up, or failed at that time. If such a connection were closed before the peer's answer arrives,
+  // UCX 1.13 would abort the peer's process ("got REP message", ucp_request.c). The connections in
+  // this list use no memory outside of themselves.
   std::vector<std::unique_ptr<UcxConnection>> lingering_;
   EndedReads ended_;
   std::deque<std::string> notes_;

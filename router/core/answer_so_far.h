@@ -46,8 +46,8 @@ class AnswerSoFar {
   const std::vector<TokenId>& tokens() const { return tokens_; }
   // Position of the next new token, counted from the start of the prompt.
   size_t next_position() const { return prompt_tokens_ + tokens_.size(); }
-  // Returns the end that the tokens alone imply: a stop string, a stop token, or `max_tokens`
-  // reached. Returns nothing if more tokens have to follow.
+  // Returns the end of the answer if its tokens show that it is over: by a stop string, a stop
+  // token, or `max_tokens`. Returns nothing if more tokens have to follow.
   std::optional<AnswerEnd> Complete(int max_tokens) const;
   // Checks a worker's claim about the end of the answer. `said` is the end that the worker reports
   // after `tokens` tokens, the last of which is `last`; reason UNSPECIFIED means that the answer
@@ -67,7 +67,8 @@ class AnswerSoFar {
  private:
   void AddText(absl::string_view text);
   bool IsStop(TokenId id) const;
-  // Returns the end that `tokens` tokens imply, the last of which is `last`. Ignores stop strings.
+  // Returns the end of an answer of `tokens` tokens, the last of which is `last`: by a stop token
+  // or by `max_tokens`. Returns nothing if the answer goes on. Ignores stop strings.
   std::optional<AnswerEnd> EndAfter(TokenId last, size_t tokens, int max_tokens) const;
 
   const size_t prompt_tokens_;

@@ -47,14 +47,15 @@ struct AttemptEnd {
   absl::string_view phase;  // Set for kBroken: what the lost worker was doing.
 };
 
-// One numbered attempt at a request. It has a prefill leg and then a decode leg that gets the
-// ticket; a colocated attempt has one decode leg that computes the prompt too. An attempt is
-// created when the request leaves the queue, which opens the first leg, and destroyed when it ends.
-// State that outlives the attempt is in Request.
+// One numbered attempt at a request. It has legs, which are RPCs to workers: a prefill leg and then
+// a decode leg that gets the ticket. A colocated attempt has only a decode leg, whose worker
+// computes the prompt too. An attempt is created when the request leaves the queue, and opens its
+// first leg. State that outlives the attempt is in Request.
 //
-// Owned by its request. Owns the members at the end of this class; Legs owns the legs. Core's loop
-// thread only. A function that returns End returns null while the attempt goes on. Otherwise it
-// returns how the attempt ended, and the caller has to call Close() and destroy the attempt.
+// Owned by its request. Owns the members at the end of this class; the class Legs owns the legs.
+// Core's loop thread only. A function that returns End returns null while the attempt goes on.
+// Otherwise it returns how the attempt ended, and the caller has to call Close() and destroy the
+// attempt.
 //
 // Failures: PrefillFailed and DecodeFailed decide whether the attempt goes on (router/README.md has
 // the whole table). Tokens that were taken stay in the answer, and the next attempt begins after
@@ -88,8 +89,8 @@ class Attempt {
   // worker again when its pause is over.
   End CheckTimers();
 
-  // Sends the client as much as the client can take. Pauses or resumes reading of the decode leg
-  // accordingly.
+  // Sends the client as many messages as it can take. Then pauses or resumes reading from the
+  // decode worker, so that tokens that the client can't get yet do not pile up.
   void FlushClient();
   // Makes the next CheckTimers offer the ticket again, because a decode worker may have free blocks
   // now.
@@ -106,8 +107,8 @@ class Attempt {
   const std::optional<v1::DecodeFinished>& finished() const { return finished_; }
   // Worker that computes the prompt; 0 if colocated.
   WorkerKey prefill_worker() const { return prefill_worker_; }
-  // True if the ticket waits for a decode worker with free blocks, and is not being offered to one
-  // now.
+  // True while this attempt waits until some decode worker has free blocks for its KV, and no
+  // decode worker is being asked now.
   bool waits_for_room() const { return decode_leg_ == nullptr && room_.since; }
 
  private:
@@ -150,8 +151,8 @@ class Attempt {
   End Lied(Leg& leg, const Pieces&... pieces) {
     return LegFailed(leg, absl::DataLossError(absl::StrCat(pieces...)), /*ended=*/false);
   }
-  // Fails the leg if the first token comes before all logprobs of the prompt that the client asked
-  // for.
+  // Fails the leg (the RPC to the worker) if the first token comes before all logprobs of the
+  // prompt that the client asked for.
   End CheckScored(Leg& leg);
   End Refused(WorkerKey worker, absl::Status status);
   End Broken(absl::Status status, bool lost_decode = false) const;

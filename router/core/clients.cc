@@ -192,15 +192,15 @@ void Clients::Answer(Request& request, const AnswerEnd& end) {
   request.answer.Close();
   AnswerEnd how = end;
   if (!request.answer.matched_stop().empty()) {
-    // Close() adds the last text, which may complete a stop string.
+    // The last text, which request.answer.Close() adds, may complete a stop string.
     how = {v1::FINISH_REASON_STOP, std::nullopt, request.answer.matched_stop()};
   }
   RequestSummary& summary = request.summary;
   if (request.attempt) {
     summary.AddComplete(request.attempt->times(), request.attempt->finished(), core_->now);
   }
-  // All waiting messages are sent now, and the client may need long to read them. So it gets the
-  // time limit of a slow client once, and once more for each full buffer that is sent.
+  // All waiting messages are sent now, and the client may need long to read them. So the client
+  // gets the time limit of a slow client, plus the same time for each full buffer that is sent.
   const RouterCoreOptions& options = core_->options;
   const size_t buffers = WaitingTokens(request) / static_cast<size_t>(options.client_buffer_tokens);
   const absl::Duration leave_limit =

@@ -128,7 +128,8 @@ struct StartDecode {
   v1::DecodeRequest request;
   absl::Time deadline;
 };
-// Cancels a leg. The core ignores its further events, but LegEnded must still come.
+// Cancels a leg (one RPC to a worker). The core ignores further events of this leg, except
+// LegEnded, which must still come.
 struct CancelLeg {
   LegKey leg;
 };

@@ -412,7 +412,8 @@ class LyingWorkerTest : public RouterCoreTest {
     request.sampling.min_tokens = min_tokens;
     return h.Arrive(std::move(request));
   }
-  // Plays a request until its decode leg has sent `tokens` tokens. Returns that leg.
+  // Plays a request until the decode worker has sent `tokens` tokens. Returns the leg, which is the
+  // RPC to that worker.
   LegKey Decode(int tokens) {
     h.Ticket(h.PrefillLeg());
     h.First(h.PrefillLeg());

@@ -46,7 +46,8 @@ class Legs {
   // RPC: the caller adds the action that does. `prompt_tokens` is the number of tokens that the
   // worker has to compute; 0 if it gets a ticket. The leg stays at its address until Ended().
   Leg& Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens);
-  // Notes that the worker has computed the leg's prompt. A second call does nothing.
+  // Records that the worker of a leg (one RPC to a worker) has computed the prompt. A second call
+  // does nothing.
   void PromptDone(Leg& leg);
   // Closes the leg: its attempt gets no further events of it. The leg itself stays until Ended().
   // With `cancel`, adds the action that cancels the RPC. Called once per leg.

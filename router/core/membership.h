@@ -46,7 +46,8 @@ class Membership {
   bool RefreshDue() const;
   // Logs a warning if the worker does not have the served identity.
   void WarnOfIdentity(const Worker& worker) const;
-  // Drops detached workers without legs when that is due.
+  // Drops workers that have been detached for a while (forget_after) and have no open RPC. Does
+  // nothing before this is due.
   void Forget();
   // Makes Forget() due at `time` at the latest.
   void ForgetAt(absl::Time time) { forget_at_ = std::min(forget_at_, time); }
@@ -72,7 +73,8 @@ class Membership {
   std::string MissingFor(const Request& request) const;
 
  private:
-  // Identity that the request began with, or else the one that is served.
+  // Returns the identity (model and numerics) with which the request began. For a request that has
+  // not begun, returns the identity that the router serves.
   const std::optional<ModelIdentity>& IdentityFor(const Request& request) const;
   std::string Missing(const Need& need, bool pair, bool begun) const;
   ServingChanged Serving() const;

@@ -33,8 +33,8 @@ class ModesTest : public ::testing::Test {
     request.mode = mode;
     return h_->Arrive(std::move(request));
   }
-  // Returns the addresses of workers with open prefill legs or, if `prefill` is false, open decode
-  // legs.
+  // Returns the addresses of the workers to which a Prefill RPC is open or, if `prefill` is false,
+  // a Decode RPC.
   std::vector<std::string> At(bool prefill) {
     std::vector<std::string> addresses;
     for (const auto& [key, leg] : h_->legs) {

@@ -33,8 +33,8 @@ TEST_F(RouterCoreTest, TheNewestEpochAtAnAddressWins) {
   ASSERT_EQ(h.At(h.PrefillLeg()).worker.epoch, 1u);
   h.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 101);
   EXPECT_TRUE(h.closed.count(h.p1));
-  // The router counts the leg to the replaced process as broken, although no event has said so: the
-  // request now runs on the worker with epoch 2.
+  // A new process has replaced the prefill worker. The router gives up its RPC to the old process,
+  // although no event has said that the RPC ended: the request now runs on the worker with epoch 2.
   EXPECT_EQ(h.At(h.PrefillLeg()).worker.epoch, 2u);
   EXPECT_EQ(h.dropped.size(), 1u);
   for (const v1::Peer& peer : h.peers.at(h.d1).peers()) EXPECT_NE(peer.epoch(), 1u);
@@ -411,8 +411,8 @@ TEST_P(UnequalPoolsTest, TheListedLimitIsTheOneThatRequestsMeet) {
   const AttachKey prefill = Attach(v1::WORKER_ROLE_PREFILL, 2, 150);
   const AttachKey decode = Attach(v1::WORKER_ROLE_DECODE, 12, 200);
   ExpectLimit(pairs ? 2400 : 3200);
-  // After the larger workers have gone, their size counts for pair_wait (30 s), the time for which
-  // requests wait for workers, and no longer.
+  // The larger workers have gone. Requests still wait for such workers for pair_wait (30 s), and
+  // the limit stays for the same time.
   h_.Tell(WorkerDetached{prefill});
   h_.Tell(WorkerDetached{decode});
   h_.closed.insert({prefill, absl::OkStatus()});

@@ -14,7 +14,8 @@ constexpr int kMaxPassed = 1024;
 
 using Choice = WorkerTable::Choice;
 
-// True if every worker that could take a request with need `b` could also take one with need `a`.
+// Returns true if need `b` asks at least as much of a worker as need `a`: every worker that can
+// serve `b` can also serve `a`.
 bool AtLeastAsDemanding(const Need& b, const Need& a) {
   return b.tokens >= a.tokens && a.identity == b.identity;
 }
@@ -118,8 +119,9 @@ class Round {
   const size_t auto_prompt_tokens_;
   WorkerTable* const workers_;
   const absl::Time now_;
-  // Needs of requests that found every candidate worker busy, for each route. Only the least
-  // demanding needs are kept: a request that asks for at least as much is not tried.
+  // Holds, for each route (kind of worker for the prompt), the needs of requests that found every
+  // candidate worker busy. A request that needs at least as much is not tried, so only the smallest
+  // needs are kept.
   std::array<std::vector<Need>, kRoutes> busy_;
   bool prefill_closed_ = false, decode_closed_ = false;
 };

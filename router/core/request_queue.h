@@ -64,10 +64,11 @@ class RequestQueue {
   // Size() if the request is too large.
   using Leave = absl::FunctionRef<void(Request&, const absl::StatusOr<Placement>&)>;
   // Looks through the queue, oldest first, and calls `leave` for each request that leaves it.
-  // `leave` may take places at workers, and may bind the other answers of the request's client to
+  // `leave` may give prompts to workers, and may bind the other answers of the request's client to
   // the same identity. It must change nothing else that this class reads.
-  // `awaited` are the decode workers that waiting tickets may go to. `begun` are the identities
-  // that requests are bound to, which may differ from the served one.
+  // `awaited` are the decode workers whose free blocks are kept for sequences that already have
+  // their prompt's KV. `begun` are the identities with which requests have begun. These requests
+  // can't change to the served identity.
   void RunRound(const std::set<WorkerKey>& awaited, std::set<ModelIdentity> begun, Leave leave);
 
  private:

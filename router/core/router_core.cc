@@ -235,7 +235,7 @@ void RouterCore::Impl::AttachWorker(const WorkerAttached& event) {
   membership.WarnOfIdentity(*worker);
   for (const LegKey key : legs.ListeningTo(replaced)) {
     Leg* leg = legs.Find(key);
-    // The failure of an earlier leg in this loop may have closed this leg.
+    // An earlier failure in this loop may have closed this leg (one RPC to a worker).
     if (leg == nullptr || leg->request == nullptr) continue;
     FailLeg(*leg,
             absl::UnavailableError(absl::StrCat("worker ", worker->name.address,

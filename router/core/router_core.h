@@ -58,8 +58,8 @@ struct RouterCoreOptions {
   absl::Duration room_wait = absl::Seconds(30);
   // A worker whose last report is older than this gets no new work.
   absl::Duration report_limit = absl::Seconds(3);
-  // A leg counts as broken if it is silent for this time and its worker's last report is older than
-  // report_limit.
+  // A leg (one RPC to a worker) counts as broken if no event has come for this time and the
+  // worker's last report is older than report_limit.
   absl::Duration stall_limit = absl::Seconds(5);
   // Time after which a detached worker without legs is dropped.
   absl::Duration forget_after = absl::Seconds(3);

@@ -163,7 +163,8 @@ class Storm {
     } else {
       attach_[i] = h_.Attach(v1::WORKER_ROLE_DECODE, address, epochs_[i]);
     }
-    // Every decode worker proves its link to the new process.
+    // Every decode worker reports that its links to all prefill workers work. Without such a
+    // report, the router pairs no workers.
     for (int d = 2; d < 4; ++d) {
       if (attach_[d] == 0) continue;
       v1::LoadReport& load = h_.loads.at(attach_[d]);

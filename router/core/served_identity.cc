@@ -58,7 +58,8 @@ bool ServedIdentity::Update(const Offers& offers, absl::Time now) {
     const auto found = offers.find(identity);
     return found == offers.end() ? 0 : found->second.usable;
   };
-  // If several identities have the most usable workers, the previous leader stays.
+  // The leader is the identity that has more usable workers than the served one, and more than any
+  // other. If several have the same number, the previous leader stays.
   std::optional<ModelIdentity> leader;
   int max = usable(*served_);
   if (leader_ && usable(*leader_) > max) {

@@ -145,7 +145,7 @@ class WorkerTable {
   // Limits on the prompts at one worker that have no first token yet. A worker below the limits has
   // a place for one more prompt.
   struct Places {
-    // The worker must have fewer prompts than this.
+    // The worker must have fewer prompts without a first token than this.
     int prompts = 0;
     // The prompts at the worker must have at most this many tokens together.
     uint64_t tokens = std::numeric_limits<uint64_t>::max();
@@ -219,7 +219,8 @@ class WorkerTable {
     int64_t tokens() const { return tokens_; }
     // `largest` is the largest capacity of the ready workers; 0 if there are none.
     void Update(int64_t largest, absl::Time now);
-    // Time at which Update() would accept a smaller capacity; InfiniteFuture: never.
+    // Time at which the next Update() lowers the capacity, because it has been smaller for long
+    // enough; InfiniteFuture if the capacity is not smaller.
     absl::Time EndsAt() const { return smaller_since_ + keep_; }
 
    private:
