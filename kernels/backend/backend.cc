@@ -24,8 +24,8 @@ absl::Status Backend::StartStep(const StepArgs& step, StepOps ops) {
                                                    ", and this backend samples no tokens"));
   }
   const absl::Status ran = ops(step);
-  // After this call, the caller may free what the views in `step` point to, even if an operation
-  // failed. So all operations must have run.
+  // After StartStep returns, the caller may free what the views in `step` point to, even if an
+  // operation failed. So this waits until all operations have run.
   const absl::Status finished = Synchronize();
   RETURN_IF_ERROR(ran);
   if (finished.ok()) ++started_;

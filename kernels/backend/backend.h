@@ -63,11 +63,10 @@ struct Rope {
   float scale = 1.0f;                         // multiplies cosine and sine
 };
 
-// The `step` of an operation's arguments is the step that the operation belongs to. Inside a step
-// it is the address that StartStep passed to StepOps, and the operation uses the tokens, sequences
-// and rows of that step. Outside of any step it is null. A backend that runs the two cases
-// differently compares addresses: it returns InvalidArgument if `step` is not the step whose
-// operations are being called.
+// The `step` of an operation's arguments is the address that StartStep passed to StepOps, or null
+// outside of any step. Inside a step, the operation uses the step's tokens, sequences and rows. A
+// backend that runs the two cases differently returns InvalidArgument if `step` is not the step
+// whose operations are being called.
 struct StepArgs;
 
 struct EmbedArgs {
@@ -180,11 +179,11 @@ struct StepArgs {
   Pulse* pulse = nullptr;
 };
 
-// Calls the operations of a step. Gives each operation that has a `step` argument the address of
-// `step`, and the `tokens`, `sequences`, `ropes`, `kv`, `logit_rows` and `logits` of `step`. The
-// operations work on as many rows as `step.tokens` has: the rows of the started step, perhaps
-// followed by padding rows, which belong to no sequence. If the step has a program, Synchronize may
-// not be called.
+// Calls the operations of a step. Passes on the address of `step` to each operation that has a
+// `step` argument, and takes the operation's tokens, sequences, ropes, KV and logits from `step`.
+// The operations work on as many rows as `step.tokens` has: the rows of the started step, perhaps
+// followed by padding rows, which belong to no sequence. Must not call Synchronize if
+// `step.program` is not 0, because the backend may record the operations.
 using StepOps = absl::FunctionRef<absl::Status(const StepArgs& step)>;
 
 // The interface for a model's operations. One caller at a time. Operations run in the order of
@@ -244,7 +243,8 @@ class Backend {
   // accepts StepArgs::samples and StepArgs::follows.
   virtual bool samples() const { return false; }
   virtual int max_sample_vocab() const { return 0; }
-  // Returns a new number for StepArgs::program, or 0 if the backend records nothing.
+  // Returns a new number for StepArgs::program, which identifies steps that run the same
+  // operations. Returns 0 if the backend can't record a step.
   virtual uint64_t NewProgram() { return 0; }
   // StartStep runs a step, or enqueues it and returns. The views in `step` need to live only until
   // the call returns, except those for results. At most kMaxSteps steps may be started and not

@@ -127,7 +127,7 @@ TEST(CpuBackendTest, NumericsAreChosenByNameAndTypeOfWeights) {
   EXPECT_EQ(unknown.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(unknown.status().message()),
               testing::AllOf(testing::HasSubstr("'sse'"), testing::HasSubstr("avx512-bf16")));
-  // The order that `auto` chooses must also be available.
+  // The summation order that `auto` chooses must also be available.
   const CpuNumerics automatic = chosen("auto", DType::kBF16);
   if (CreateCpuBackend({1}).ok()) {
     EXPECT_TRUE(CreateCpuBackend({1, Isa::kAuto, automatic}).ok());
@@ -369,8 +369,8 @@ TEST_P(IsaKernelsTest, AttentionHasTheBitsOfPlainCode) {
   }
 }
 
-// Parameters that compare the kernels of one bf16 order with the reference implementation of that
-// order.
+// Parameters of tests that compare the kernels of one bf16 summation order (`kernels`) with the
+// reference implementation of this order (`plain`).
 struct Bf16Param {
   const char* name;
   Isa isa;

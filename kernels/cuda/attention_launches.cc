@@ -12,7 +12,8 @@ namespace {
 // Max thread blocks of a launch: enough to fill the largest devices at every head_dim, but few
 // enough for a short step.
 constexpr int64_t kMaxBlocks = 2048;
-// Max thread blocks per multiprocessor in a fixed grid, where most blocks may find nothing to do.
+// Max thread blocks per multiprocessor in a recorded step. Its grid fits the longest sequences, so
+// most blocks may find nothing to do.
 constexpr int64_t kMaxBlocksOfMultiprocessor = 16;
 
 int64_t LineBytes(const PagedAttentionParams& params) {
@@ -33,8 +34,8 @@ absl::Status AttentionLaunches::Reserve(const StepMemory& memory) {
   return partial_memory_.AtLeast(memory.attention_partials).status();
 }
 
-// Cuts the rows into parts of whole tiles, in the order of rows. Counts work items in the same way
-// as attention_plan.cu.
+// Cuts the rows, in order, into parts that are computed together. A part consists of whole tiles of
+// rows. Counts the work items of a part in the same way as attention_plan.cu, which makes them.
 void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
                                      absl::Span<const SequenceRows> sequences, int prefill_rows,
                                      int tile_rows, std::vector<Part>* parts) const {
@@ -51,7 +52,7 @@ void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
   const int64_t max_items =
       std::max<int64_t>(static_cast<int64_t>(max_partial_bytes_) / tile_bytes, 1);
   parts->clear();
-  // First row of the part under construction.
+  // First row of the part that is being made. A part is a group of rows that are computed together.
   int begin = in_order.empty() ? 0 : in_order.front()->first_row;
   int64_t items = 0;
   const auto end_part = [&](int end) {

@@ -61,8 +61,8 @@ class AttentionLaunches {
   absl::Status Attend(const PagedAttentionParams& params, absl::Span<const SequenceRows> sequences,
                       uint64_t version, const FixedStep* fixed = nullptr);
 
-  // Appends the addresses of the memory that steps enqueued as a FixedStep use. They change when
-  // this memory grows.
+  // Appends the addresses of the memory that a FixedStep (a step that can be recorded as a graph)
+  // uses. The addresses change when this memory grows.
   void AppendMemory(std::vector<uint64_t>* memory) const;
 
  private:
@@ -76,7 +76,7 @@ class AttentionLaunches {
     explicit Plans(DeviceRuntime* runtime) : memory(runtime) {}
     std::vector<Part> parts;
     DeviceBuffer memory;
-    // The arguments for which the plans were made.
+    // Values for which the plans were made. `version` identifies the rows of the step.
     uint64_t version = 0;
     int window = 0, prefill_rows = 0, tile_rows = 0;
     int64_t line_bytes = 0;

@@ -245,8 +245,8 @@ TEST(AttentionLaunchesTest, WhatStepsWithinLimitsNeedIsReserved) {
       }
       const auto uploaded = upload.Rows(sequences, rows, limits.layout);
       ASSERT_TRUE(uploaded.ok()) << uploaded.status();
-      // Forgets what uploads have allocated so far. They use memory that is not reserved here,
-      // because this test does not run them in a backend's step.
+      // Forgets the allocations of `upload`. Only a backend's step reserves memory for them, and
+      // this test does not run one.
       allocated.clear();
       const absl::Status done = launches.Attend({.step = *uploaded,
                                                  .q = q,

@@ -463,7 +463,8 @@ class CudaBackend final : public Backend {
                           *stream_);
   }
 
-  // Copies the logits of rows without a sample to the host. Neighbouring rows take one copy.
+  // Copies to the host the logits of the rows for which no token is sampled. Neighbouring rows take
+  // one copy.
   absl::Status CopyLogits(const StepArgs& step) {
     const size_t rows = step.logit_rows.size();
     const auto is_sampled = [&](size_t row) {

@@ -128,8 +128,8 @@ absl::Status DeviceSampler::Allocate() {
   RETURN_IF_ERROR(options_.runtime->Fill(memory_.alternatives, 0,
                                          rows * kMaxAlternatives * sizeof(SampleAlternative),
                                          *options_.stream));
-  // Uploads the largest possible content once. The slabs then never grow, so rows keep their
-  // address.
+  // Uploads the largest possible content once. The memory for uploads never grows after this, so
+  // the addresses in it stay the same.
   slot_content_.resize(SlotBytes(options_));
   if (auto slot = slot_slab_.Upload(slot_content_); !slot.ok()) return slot.status();
   return Prepare({}).status();

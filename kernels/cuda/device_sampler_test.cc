@@ -113,8 +113,8 @@ TEST_F(DeviceSamplerOnDevice, WhatTheHostHasToSample) {
   options.bad_words = {{3, 4}};
   EXPECT_FALSE(sampler->CanSample(options, 1));
   EXPECT_THAT(sampler->Join(0, options, nullptr).message(), HasSubstr("can't sample by"));
-  // The history has 10 entries, one for each distinct token. So with a vocabulary of 10 tokens, it
-  // suffices for sequences of any length.
+  // Here the history has space for 10 distinct tokens. A vocabulary of 10 tokens has no more, so
+  // this history suffices for sequences of any length.
   options.bad_words.clear();
   options.frequency_penalty = 1;
   auto small = Options(10);

@@ -81,7 +81,8 @@ class SmallDecoder {
 // its own blocks.
 std::vector<SmallDecoder::Item> Batch(int sequences, int position, int block_tokens);
 
-// Returns an emulated device for SmallDecoder that checks every access.
+// Returns an emulated device for SmallDecoder that checks every access. `seed` decides in which
+// order the device runs its work.
 OpenedDevice SeededDevice(uint64_t seed);
 
 }  // namespace baton

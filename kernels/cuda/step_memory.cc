@@ -21,10 +21,10 @@ int RecordedRows(const StepLimits& limits) {
                              limits.rows);
 }
 
-// Counts the memory of split attention, as AttentionLaunches cuts its work: into tiles of rows of
-// one sequence, whose keys are cut into ranges. Split attention computes the sequences that have
-// too few rows for prefill_attention. Each tile has as many rows as the longest of these sequences,
-// up to AttentionTileRows.
+// Counts the memory of split attention, which computes the sequences with too few rows for
+// prefill_attention. A work item is a tile of rows of one sequence, over one range of keys. A tile
+// has as many rows as the longest of these sequences, up to AttentionTileRows. AttentionLaunches
+// cuts the work in the same way.
 void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t max_partial_bytes,
                          StepMemory* memory) {
   const KvLayout& layout = limits.layout;

@@ -11,8 +11,9 @@ namespace baton {
 // are computed in several parts, one after another.
 constexpr size_t kMaxAttentionPartialBytes = size_t{64} << 20;
 
-// Max number of different attention windows for which a recorded step keeps separate plans. If the
-// model's layers have more windows, some plans are made anew for each layer.
+// A recorded step (a CUDA graph) keeps a plan, which is a list of attention work, for each
+// attention window. This is the max number of windows with a plan of their own. If the model's
+// layers have more windows, some plans are made anew for each layer.
 constexpr size_t kMaxFixedPlans = 8;
 
 // Device memory, in bytes, that the largest steps need besides activations. A CUDA backend's

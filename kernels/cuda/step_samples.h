@@ -33,11 +33,11 @@ class StepSamples {
   // no step may be running. Returns ResourceExhausted if there is too little memory.
   absl::Status Reserve(int rows, int vocab);
 
-  // Uploads the options of the step's rows. For a step that may be recorded, `recorded_rows` is its
-  // padded number of rows, and kernels are enqueued even if the step samples nothing. For other
-  // steps, `recorded_rows` is 0. Returns InvalidArgument if a row follows a row for which the step
-  // before sampled no token. Also returns it for more rows, or another vocabulary, than memory was
-  // allocated for.
+  // Uploads the options of the step's rows. If the step may be recorded, `recorded_rows` is its
+  // padded number of rows, and kernels are enqueued even if the step samples nothing. Otherwise
+  // `recorded_rows` is 0. Returns InvalidArgument if a row needs a token (StepArgs::follows) that
+  // the previous step has not sampled. Also returns InvalidArgument for more rows, or another
+  // vocabulary, than memory was allocated for.
   absl::Status Prepare(const StepArgs& step, int recorded_rows);
   // Launches kernels and does nothing else; launches none if Prepare found nothing to enqueue.
   // `logits` is [rows, vocab] in device memory. `rows` is at least the number of prepared rows.
@@ -48,8 +48,8 @@ class StepSamples {
   // when a token is next sampled for them. `is_put` is true if a part of the step was enqueued.
   // Rows of the next step can then not follow rows of an earlier step.
   void Drop(bool is_put);
-  // Waits until the oldest step that is fetched and not yet taken has run, and writes its tokens to
-  // `sampled`. Only for steps that sampled a token.
+  // Waits for the oldest step for which Fetch was called and Take was not, and writes its tokens to
+  // `sampled`. May be called only for steps that sampled a token.
   absl::Status Take(absl::Span<BackendSample> sampled);
 
   // Tokens sampled by the latest step, by logit row. Null before the first sample.

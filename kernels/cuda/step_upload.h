@@ -55,9 +55,9 @@ class StepUpload {
     const int32_t* logit_rows = nullptr;
   };
   const Tables& tables() const { return tables_; }
-  // Appends the values that the kernels of a recorded step get from this object: the addresses of
-  // the uploaded arrays and of the rotary table, which change when memory grows, and the shape of
-  // the rotary table.
+  // Appends to `memory` what the kernels of a recorded step (a CUDA graph) get from this object:
+  // the addresses of the uploaded arrays and of the rotary table, and the table's shape. The
+  // addresses change when memory grows.
   void AppendMemory(std::vector<uint64_t>* memory) const;
 
   // The rows of the step that began last. Rows() replaces them, so it must not be called before the
@@ -68,7 +68,8 @@ class StepUpload {
   absl::StatusOr<StepRows> Rows(absl::Span<const SequenceRows> sequences, int rows,
                                 const KvLayout& layout);
 
-  // Changes whenever Begin or Rows may have changed the rows. Never 0.
+  // Number, never 0, that changes whenever Begin or Rows may have changed the rows that rows()
+  // returns.
   uint64_t rows_version() const { return rows_version_; }
 
   struct Ropes {
@@ -95,10 +96,11 @@ class StepUpload {
   const KernelTable* const kernels_;
   UploadSlab step_slab_, rows_slab_, ropes_slab_;
   DeviceBuffer table_;
-  // A version is increased whenever the rows or ropes below may have changed.
+  // Increased whenever rows_ or ropes_ may have changed.
   uint64_t rows_version_ = 0, ropes_version_ = 0;
-  // rows_ and ropes_ point into uploads by rows_slab_ and ropes_slab_; these are the versions of
-  // the uploads. 0 if they point into an upload by step_slab_ instead.
+  // rows_ and ropes_ usually point into memory of rows_slab_ and ropes_slab_. These numbers are the
+  // versions of that memory (UploadSlab::version). 0 means that rows_ or ropes_ points into memory
+  // of step_slab_ instead.
   uint64_t rows_slab_version_ = 0, ropes_slab_version_ = 0;
   uint64_t table_of_rows_ = 0, table_of_ropes_ = 0;
   StepRows rows_;

@@ -65,8 +65,9 @@ class Switcher {
     for (const Difference& difference : differences) Add({difference.tokens, {&difference}});
     if (!errors_.empty()) return absl::InvalidArgumentError(absl::StrJoin(errors_, "\n"));
 
-    // Sorts places so that an inner place comes after the place around it. An empty place at the
-    // beginning of another place counts as before it, not inside it.
+    // A place is a range of tokens that mutations change. Sorts places so that an inner place comes
+    // after the place around it. An empty place at the beginning of another place counts as before
+    // it, not inside it.
     std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) {
       if (a.range.begin != b.range.begin) return a.range.begin < b.range.begin;
       if (a.range.empty() || b.range.empty()) return a.range.empty() && !b.range.empty();

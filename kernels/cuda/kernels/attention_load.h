@@ -101,8 +101,8 @@ class TileLoader {
   // tiles begin at multiples of their size.
   BATON_DEVICE bool InOneBlock() const { return pages_.block_tokens % kAttentionTileKeys == 0; }
   BATON_DEVICE bool IsSeen(int key) const { return key >= first_ && key <= last_; }
-  // Returns the first element of the octet that this thread copies. Four threads share the four
-  // octets from `octet` on.
+  // Four threads copy the four octets (groups of eight elements) from number `octet` on. Returns
+  // the first element of this thread's octet.
   BATON_DEVICE static int OwnOctet(int octet) { return (octet + ThreadIndex() % 4) * kOctet; }
   // Copies this thread's octets of one key. The key's index in the tile is `part` + ThreadIndex() /
   // 4.

@@ -57,8 +57,9 @@ struct TileState {
   float max[2] = {-kInfinity, -kInfinity};
 };
 
-// Adds one more tile of keys and values, which are in shared memory, [32, kTilePitch]. `tile` is
-// the position of the first key. Entries that no row sees must be numbers, not NaN.
+// Adds one more tile of keys and values to the sums in `state`. The keys and values are in shared
+// memory, [32, kTilePitch]. `tile` is the position of the first key. Elements that no row sees must
+// be numbers, not NaN.
 template <typename T, int kHeadDim>
 BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys, const T* values,
                           int tile, const TileView& view, const ScoreScale& scale,

@@ -20,8 +20,8 @@ struct EmbeddingParams {
   const void* table;       // [vocab, hidden]
   const int32_t* tokens;   // [rows], each in [0, vocab)
   const int32_t* follows;  // [rows], or null if no row follows another one
-  // Tokens sampled by the previous step, which `follows` refers to by index. Those that are
-  // referred to are in [0, vocab).
+  // Tokens sampled by the previous step. `follows` holds indices into this array. The tokens at
+  // these indices are in [0, vocab).
   const int32_t* sampled;
   void* out;  // [rows, hidden]
   int64_t out_stride;
@@ -52,8 +52,8 @@ struct RmsNormParams {
   float epsilon;
 };
 
-// out = bias for every row or, if `accumulate` is true, out += bias. A GEMM then adds its product
-// to `out`, so a bias that was written first costs no extra rounding.
+// Writes the bias to every row: out = bias or, if `accumulate` is true, out += bias. The GEMM that
+// follows adds its result to `out`, so a bias that was written first costs no extra rounding.
 struct BiasRowsParams {
   const void* bias;  // [cols]
   void* out;         // [rows, cols]

@@ -76,9 +76,9 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
     sum = sum * shrink + weight;
     float* const weights = scratch->weights[tile / kTile % 2];
     weights[lane] = weight;
-    // After this, all lanes have written their weights of this tile, which the loop below reads.
-    // They have also read the weights of the tile before, which are in the other half, so the next
-    // tile may overwrite that half.
+    // After this barrier, the loop below can read the weights that all lanes wrote for this tile.
+    // All lanes have also finished with the previous tile, so the next tile may overwrite its
+    // weights.
     SyncWarp();
     BATON_UNROLL
     for (int i = 0; i < kOctet; ++i) {

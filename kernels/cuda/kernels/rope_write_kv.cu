@@ -76,8 +76,9 @@ BATON_DEVICE void RotateAndWriteRow(const RopeWriteKvParams& params, int row,
 
 }  // namespace
 
-// Each thread block takes a row, each thread octets of its heads. Moves 4 bytes per element of q.
-// Per element of k and v, it moves 2 bytes and the bytes of the pool's type.
+// Each thread block takes a row. Each thread takes octets (groups of eight elements) of the row's
+// heads. Memory traffic: 4 bytes per rotated element of q; per element of k and v, 2 bytes and one
+// element of the pool's type.
 BATON_KERNEL(rope_write_kv, RopeWriteKvParams, 256) {
   const int row = BlockX();
   const RowPlace place = PlaceOf(params.step, row);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Finds where top_k and top_p cut a row. Included by kernels only.
+// Finds the cut of a row: the last token that top_k and top_p keep. Included by kernels only.
 
 #include "kernels/cuda/kernels/sample_locate.h"
 #include "kernels/cuda/kernels/sample_weight.h"

@@ -77,8 +77,8 @@ struct Tempered {
   }
 };
 
-// Returns true if sample_token uses the row's histogram, and false if it uses the sums of its
-// chunks.
+// Returns true if sample_token needs the row's histogram. A row without top_k and top_p needs only
+// the sums of weights of its chunks.
 BATON_DEVICE bool HasHistogram(const SampleRow& ask) { return ask.top_k > 0 || ask.top_p < 1; }
 
 // The place where top_k or top_p cuts a row. A token's key (OrderKey) is larger for a larger logit.

@@ -92,8 +92,9 @@ void RunPlanCase(KernelTrial& trial, int i) {
   const KvLayout layout = {1, 1, 8, trial.Pick(1, 300)};
   const int windows[] = {0, 1, 1 << 30, trial.Pick(2, 900)};
   const int window = windows[i % 4], tile_rows = i % 3 == 0 ? 1 : trial.Pick(2, 16);
-  // Most cases have more rows than a warp has lanes. The last key of one sequence ends a range, and
-  // the first key of another one begins a range.
+  // Most cases have more rows than a warp has lanes. Attention splits keys into ranges of
+  // kAttentionRange. The keys of one sequence end together with a range, and the keys that another
+  // one sees begin together with a range.
   const std::vector<int> rows = {1, trial.Pick(1, 50), 1, trial.Pick(1, 50), 1};
   const ReferenceStep step(trial, layout,
                            {trial.Pick(1, 2000), trial.Pick(600, 1400), kAttentionRange, rows[3],
@@ -232,8 +233,8 @@ void RunPrefillCase(KernelTrial& trial, int i) {
   std::vector<int> lengths = {(i % 2 == 0 ? 2 * kAttentionRange : 96) + chunk / 2, prompt,
                               trial.Pick(1, 100)};
   std::vector<int> rows = {chunk, prompt, 1};
-  // In some cases the shorter sequences come first and are left to split attention, so their rows
-  // must stay unchanged.
+  // In some cases (`mixed`), the shorter sequences come first. They have too few rows for
+  // prefill_attention, so this kernel must leave their rows unchanged.
   const bool mixed = i % 4 == 2;
   if (mixed) {
     std::reverse(lengths.begin(), lengths.end());

@@ -290,7 +290,8 @@ KernelCase ArgmaxCase() {
             constexpr int kRows = 8;
             ReferenceMemory* const logits = trial.Memory(DType::kF32, size_t{kRows} * vocab);
             for (int row = 0; row < kRows; ++row) {
-              // Many equal logits, so that the lowest id matters.
+              // Rounds the logits, so that many are equal. Among equal logits the kernel must
+              // choose the lowest id.
               for (int token = 0; token < vocab; ++token) {
                 logits->Set(row * vocab + token,
                             row == 0 ? -kInfinity : std::round(trial.Normal(row)));

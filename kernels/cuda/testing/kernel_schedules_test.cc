@@ -13,8 +13,8 @@ namespace {
 class KernelSchedulesTest : public testing::TestWithParam<KernelCase (*)()> {};
 
 TEST_P(KernelSchedulesTest, AreItsReferenceUnderOthersToo) {
-  // The number of kinds of schedules. kernels_test.cc runs each case under one kind, chosen by the
-  // number of the case.
+  // The emulator has six kinds of schedules: three orders of the warps, each with early and with
+  // late copies. kernels_test.cc runs each case under only one kind.
   constexpr int kKinds = 6;
   // If BATON_CASES is above 10, it is the number of schedules to try. Those after the first kKinds
   // have other priorities.

@@ -164,7 +164,8 @@ class KernelTrial {
   void Run(const Kernel& kernel, const LaunchShape& shape, const Params& params) {
     RunKernel(kernel, shape, &params);
   }
-  // Compares all memory (see ReferenceMemory::Compare).
+  // Compares all memory with that of the reference implementation. `slack` and `max_apart` are the
+  // tolerances of ReferenceMemory::Compare.
   void Check(absl::string_view what, double slack, double max_apart = 0.03);
   // The first error so far, or OK.
   const absl::Status& status() const { return status_; }

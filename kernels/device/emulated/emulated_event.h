@@ -30,13 +30,14 @@ class SharedEvent {
   // recording 0 counts as reached.
   uint32_t recorded() const { return page_->recorded.load(std::memory_order_acquire); }
   bool Reached(uint32_t recording) const;
-  // Begins a recording by this process and returns its number. Returns nullopt while the recording
-  // that was made kMaxOpen recordings earlier is still open.
+  // Begins a recording by this process and returns its number. An event has kMaxOpen slots for
+  // recordings, which are used in turn. Returns nullopt while the recording in the next slot is
+  // still open.
   std::optional<uint32_t> BeginRecording();
   void EndRecording(uint32_t recording);
 
   void Want(uint32_t recording);
-  // Returns true if this recording, or a later one, is wanted.
+  // Returns true if Want has been called for this recording or a later one, by any process.
   bool Wanted(uint32_t recording) const;
   // Marks the recording as wanted. Then blocks until the recording is reached, or its process is
   // gone (the recording then counts as reached), or some milliseconds have passed.

@@ -12,10 +12,10 @@ namespace baton {
 void RunEmulatedGemm(const DenseGemm& gemm);
 
 // Returns the GEMM as an item of work on memory of `space`, which must outlive the work. The
-// arguments of `gemm` must have been checked, and it must have at least one row. Returns
-// InvalidArgument if an operand is not inside one allocation. The work checks the operands once
-// more when it runs. If space->check() is true, the work also returns Internal if it reads weights
-// that were never written.
+// arguments of `gemm` must have been checked, and `gemm` must have at least one row. Returns
+// InvalidArgument if an operand is not inside one allocation. When the work runs, it checks the
+// operands again. If space->check() is true, the work returns Internal for weights that were never
+// written.
 absl::StatusOr<EmulatedWork> EmulatedGemmWork(EmulatedAddressSpace* space, const DenseGemm& gemm);
 
 }  // namespace baton

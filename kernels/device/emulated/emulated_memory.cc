@@ -38,7 +38,8 @@ const uint8_t* Margin(const std::byte* begin) {
 
 size_t WholePages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Returns the size of the table of generations for `memory_bytes` of memory, in bytes.
+// Returns the size, in bytes, of a table with one number for each page of the device's memory. The
+// number, a generation, identifies the piece of memory that begins at this page.
 size_t TableBytes(size_t memory_bytes) {
   return WholePages(memory_bytes / kPage * sizeof(uint64_t));
 }

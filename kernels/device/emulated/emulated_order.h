@@ -36,8 +36,8 @@ struct EmulatedEvent : DeviceEvent {
   explicit EmulatedEvent(const EmulatedOrder* order) : order(order) {}
 
   const EmulatedOrder* const order;
-  // Latest recording of an event that is not interprocess: in a capture (`capture` and `tails`),
-  // or, if `capture` is null, a point in a stream's work.
+  // Latest recording of an event that is not interprocess. A captured recording is in `capture` and
+  // `tails`. For any other recording, `capture` is null, and `point` is a point in a stream's work.
   std::shared_ptr<EmulatedCapture> capture;
   EmulatedCapture::Tails tails;
   StreamPoint point;

@@ -70,7 +70,8 @@ void OpenRecordings::Serve() {
     const std::vector<Open> open = open_;
     for (const Open& one : open) {
       if (!one.recording.event->Wanted(one.recording.recording)) continue;
-      // The next call that waits returns the error.
+      // An error of RunTowards is not lost: the scheduler returns it from every later call that
+      // runs work.
       scheduler_->RunTowards(one.place).IgnoreError();
     }
     changed_.WaitFor(mutex_, kPause);

@@ -21,7 +21,8 @@ namespace baton {
 class OpenRecordings {
  public:
   OpenRecordings(StreamScheduler* scheduler, Mutex* mutex) : scheduler_(scheduler), mutex_(mutex) {}
-  // The caller must not hold the mutex. All recordings must have ended.
+  // The caller must not hold the constructor's `mutex`. All recordings of this object must have
+  // ended.
   ~OpenRecordings();
 
   // Records `event` on the stream of `queue`. Runs or awaits earlier work only if the event already

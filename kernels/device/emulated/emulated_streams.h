@@ -79,8 +79,8 @@ class StreamScheduler {
   // returns the error, nothing else runs, and all points count as reached.
   absl::Status RunUntil(const StreamPoint& goal);
   absl::Status RunAll();
-  // Like RunUntil, but returns where RunUntil would wait for other processes. Marks the recordings
-  // of other processes that it needs as wanted.
+  // Runs work towards `goal` as RunUntil does, but never waits for other processes. If the work
+  // needs recordings of other processes, marks these recordings as wanted and returns.
   absl::Status RunTowards(const StreamPoint& goal);
   // Waits until another process has reached `point`.
   absl::Status Await(const SharedPoint& point);

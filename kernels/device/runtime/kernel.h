@@ -17,7 +17,8 @@ struct LaunchShape {
 // per runtime. A kernel runs only on the runtime that it was compiled for.
 struct Kernel {
   const char* name = nullptr;
-  // For nvcc: the function that cudaLaunchKernel takes. Emulated: a SimtEntry (simt/simt_entry.h).
+  // Points to what the runtime starts. With nvcc, this is the function that cudaLaunchKernel takes.
+  // For an emulated kernel, it is a SimtEntry (simt/simt_entry.h).
   const void* entry = nullptr;
   size_t params_bytes = 0;  // at most 4,000
 };

@@ -33,7 +33,9 @@ uint64_t WarpOf(uint64_t stamp) { return stamp >> kWarp & 63; }
 uint64_t WarpEpochOf(uint64_t stamp) { return stamp >> kWarpEpoch & 0xffff; }
 uint64_t LaneOf(uint64_t stamp) { return stamp >> kLane & 63; }
 
-// Returns true if an access now is ordered after all accesses that the stamp `before` stands for.
+// A stamp stands for one or several accesses: it holds their block, warp and lane, and the number
+// of barriers before them. Returns true if an access now is ordered after all accesses of the stamp
+// `before`.
 inline bool Ordered(uint64_t before, uint64_t now) {
   if (BlockOf(before) != BlockOf(now)) return false;
   if (EpochOf(before) != EpochOf(now)) return true;
@@ -41,8 +43,8 @@ inline bool Ordered(uint64_t before, uint64_t now) {
   return WarpEpochOf(before) != WarpEpochOf(now) || LaneOf(before) == LaneOf(now);
 }
 
-// Returns one stamp for the reads that the stamp `before` stands for and a read now. An access that
-// is ordered after the returned stamp is ordered after all of these reads.
+// Combines two stamps, which stand for accesses: `before` for earlier reads, `now` for a new read.
+// An access that is ordered after the result is ordered after all of these reads.
 inline uint64_t Merged(uint64_t before, uint64_t now) {
   if (before == 0 || Ordered(before, now)) return now;
   if (BlockOf(before) != BlockOf(now)) return kSeveralBlocks << kBlock;
@@ -157,7 +159,8 @@ void AccessChecker::Check(const Fault& access, bool shared, bool in_flight) {
       // Skips the checks if this thread has read the byte since its last SyncThreads or SyncWarp.
       // That earlier read was checked, and each write after that read was checked against it.
       if (!access.write && read == now && (written & kInFlight) == 0) continue;
-      // In shared memory, stamps of an earlier block no longer count.
+      // A stamp stands for an earlier access. In shared memory, accesses of an earlier thread block
+      // no longer count.
       if (shared && BlockOf(written) != BlockOf(now)) written = 0;
       if (shared && BlockOf(read) != BlockOf(now)) read = 0;
       if (shared && BlockOf(added) != BlockOf(now)) added = 0;

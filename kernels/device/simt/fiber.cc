@@ -86,9 +86,8 @@ absl::Status FiberStacks::Reserve(int count) {
 FiberContext FiberStacks::Begin(int stack, void (*entry)()) {
   std::byte* bottom = memory_ + stack * kBytes + kGuardBytes;
 #ifdef __SANITIZE_ADDRESS__
-  // The fiber that used this stack before never returned from its outermost frames, or from any
-  // frame if a kernel failed. So the red zones of those frames are still marked. A function marks
-  // only its own frame at entry.
+  // Clears the marks of the stack's previous fiber. That fiber never returned from its outermost
+  // frames (if a kernel failed, from any frame), so their red zones are still marked.
   ASAN_UNPOISON_MEMORY_REGION(bottom, kBytes - kGuardBytes);
 #endif
   // Neighbouring stacks begin at different offsets within a page. Otherwise the most used words of

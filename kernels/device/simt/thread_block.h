@@ -81,8 +81,9 @@ class ThreadBlock {
   // The functions from here to SharedArray are called by the threads of the block.
   void SyncThreads(Place place);
   void SyncWarp(Place place);
-  // Waits until all lanes of the warp have called this function with the same operation and place.
-  // The last lane to arrive calls `compute` with the `post` pointers of all lanes.
+  // Called by all lanes of a warp. Waits until all have called it with the same operation and
+  // place. `post` points to a lane's arguments and results. The last lane to arrive calls `compute`
+  // with the `post` pointers of all lanes.
   void Meet(const char* operation, Place place, void* post, void (*compute)(void* const* posts));
   // Begins a cp.async of the calling thread. `code` is the address to which the kernel's call
   // returns.
@@ -114,7 +115,8 @@ class ThreadBlock {
   int NextWarp();
   int FirstOf(int warp) const;
   static int LaneAfter(const Warp& warp, int lane);
-  // Continues `thread`, and returns when another thread continues the calling one.
+  // Switches from the calling thread to `thread`. Returns when some thread switches back to the
+  // caller.
   void Resume(int thread);
   // Prepares a thread that has not run yet, so that it will start on stack number `stack`.
   void Begin(Thread& thread, int stack);
