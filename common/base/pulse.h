@@ -35,8 +35,8 @@ class PulseWatch {
   void Add(std::string name, const Pulse* pulse) {
     watched_.push_back({.name = std::move(name), .pulse = pulse, .beats = pulse->beats()});
   }
-  // Returns the names of the silent pulses, in the order in which they were added. `now` must not
-  // decrease from call to call.
+  // Returns the names of the pulses that had no beat for longer than the limit, in the order in
+  // which they were added. `now` must not decrease from call to call.
   std::vector<std::string> Silent(absl::Time now);
 
  private:

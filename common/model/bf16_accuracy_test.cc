@@ -178,9 +178,9 @@ INSTANTIATE_TEST_SUITE_P(Seeds, Bf16AccuracyTest,
                            return Goldens()["models"][info.param]["shape_of"].get<std::string>();
                          });
 
-// The error exceeds kBound with many random models, and in transformers' own bfloat16 with even
-// more. So this test only compares the two errors. Its limits were chosen with seeds 1 to 10. The
-// golden file has other seeds, and the limits were not changed for them.
+// The error exceeds kBound for many random models. In transformers' own bfloat16, it does so for
+// even more of these models. So this test only compares the two errors. Its limits were chosen with
+// seeds 1 to 10, and were not changed for the golden file, which has other seeds.
 TEST_P(Bf16AccuracyTest, RandomModelsAreNotFartherFromFloat32ThanTransformersInBfloat16) {
   const json& model = Goldens()["models"][GetParam()];
   const auto positions = model["positions"].get<std::vector<int>>();

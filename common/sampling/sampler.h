@@ -25,7 +25,8 @@ inline uint64_t SampledUnit(uint64_t uniform, uint64_t sum) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(uniform) * sum >> kUniformBits);
 }
 // Returns the natural logarithm of the sum of e^logit over all tokens. `largest` is the largest
-// logit, and `sum` is the sum of the weights at temperature 1.
+// logit. `sum` is the sum of the tokens' weights at temperature 1. A weight is e^(logit - largest)
+// as an integer (TokenWeight).
 double LogOfSum(float largest, uint64_t sum);
 
 // Errors about the logits of a position.

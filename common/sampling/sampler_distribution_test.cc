@@ -322,7 +322,7 @@ TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
       for (int i = pick(1, 2, 10); i > 0; --i) {
         std::vector<TokenId> word(pick(1, 2, 3, 300));
         for (TokenId& id : word) id = token();
-        // Copies the last tokens into the word, so that it often matches.
+        // Copies the last of `tokens` into the banned word, so that the ban often applies.
         for (size_t k = 1; k < word.size() && k <= tokens.size() && random() % 8 != 0; ++k) {
           word[word.size() - 1 - k] = tokens[tokens.size() - k];
         }

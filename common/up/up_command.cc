@@ -485,7 +485,7 @@ class Up {
   StateFolder state_;
   int front_;
   int signals_ = -1;
-  // descriptor of inotify, and inotify's watch of the log folder (-1: none)
+  // watch_ is the descriptor of inotify. watched_ is inotify's watch of the log folder; -1: none.
   int watch_ = -1, watched_ = -1;
   bool watching_ = false;
   std::string listen_;

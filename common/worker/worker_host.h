@@ -85,11 +85,11 @@ class WorkerHost {
   // while a router has accepted this worker. If there are workers of the other role, one of them
   // must also fit, and the link with one of them must be up.
   //
-  // After SIGTERM or SIGINT the core drains and the routers are told. Run then waits until no jobs
-  // are left, or until --drain-grace has passed; a second signal ends the process. Then the RPCs
-  // end; if all jobs were finished in time, their last events are written first. The core drops the
-  // remaining jobs, and attachment, KV thread and loop end. Nothing calls into the core once Run
-  // has returned.
+  // After SIGTERM or SIGINT the core drains and the routers are told. Run waits until no jobs are
+  // left, or until --drain-grace has passed; a second signal ends the process. After this wait, Run
+  // ends the RPCs. If all jobs were finished in time, their last events are written first. The core
+  // drops the remaining jobs, and attachment, KV thread and loop end. Nothing calls into the core
+  // once Run has returned.
   void Run(WorkerCore* core, const char* name, int max_batch, const std::function<void()>& started);
 
  private:

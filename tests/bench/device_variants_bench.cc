@@ -1,8 +1,7 @@
-// Measures the same work done in several ways, side by side: attention by each kernel and with
-// several launches and block sizes, sampling of each kind, and gemms by each algorithm that the
-// library proposes. "The choice" is the variant that the backend itself uses. The number before "of
-// the choice" is the time of the choice divided by the time of this variant: above 1, the variant
-// is faster.
+// Compares variants of the same work: attention by each kernel and with several launches and block
+// sizes, sampling of each kind, and gemms by each algorithm that the library proposes. "The choice"
+// is the variant that the backend itself uses. "1.20 of the choice" means that the choice takes 1.2
+// times as long as the variant.
 
 #include <algorithm>
 #include <cmath>

@@ -293,7 +293,7 @@ TEST_F(OtherSystemTest, OfAlternativesTheOneThatThereIsWillBeInstalled) {
       << "one alternative is there";
 }
 
-// `./baton build` must say if the build includes CUDA, in the words of CMake.
+// If `./baton build` configures the build, it prints the line in which CMake says if CUDA is used.
 TEST_F(DoorTest, ConfiguringItTellsWhatCameOfCuda) {
   state_.WriteScript("tools/cmake",
                      "#!/bin/sh\n"

@@ -108,8 +108,8 @@ TEST_P(DeviceAnswersTest, AnswerAsOneProcessInEveryMode) {
                 mode == v1::SERVING_MODE_DISAGGREGATED ? "cuda-ipc" : "");
     }
   }
-  // A decode worker may start a step before it knows the tokens of the previous step. A sequence
-  // that runs alone allows this for every step except the first.
+  // A decode worker may start a step before it knows the tokens of the previous step. For a
+  // sequence that runs alone, the worker can do so in every step except the first.
   const auto page = Scrape((*cluster)->decode(0));
   ASSERT_TRUE(page.ok()) << page.status();
   const double steps = page->Value("baton_decode_step_seconds_count").value_or(0);

@@ -78,7 +78,7 @@ struct BadStart {
   std::string says;
 };
 
-// Every refusal exits with status 2 and names what is wrong.
+// Each program refuses a bad flag with exit status 2, and its message names what is wrong.
 TEST(ProgramTest, EveryFlagIsChecked) {
   const std::string model = absl::StrCat("--model=", kDemoModel);
   std::vector<BadStart> cases = {
@@ -444,8 +444,8 @@ std::vector<std::string> ListedServices(const std::string& address) {
   return names;
 }
 
-// Returns true if a generic client can learn the methods of `service` by reflection. Without them,
-// such a client can't make a call.
+// Returns true if a generic client can learn the methods of `service` by reflection. Such a client
+// can't call a method that it has not learned.
 bool IsDescribed(const std::string& address, const std::string& service) {
   const auto response = AskReflection(address, "file_containing_symbol", service);
   return response->GetReflection()->HasField(

@@ -63,9 +63,9 @@ int FromEnvironment(const char* name, int fallback) {
   return text != nullptr && absl::SimpleAtoi(text, &value) ? value : fallback;
 }
 
-// Compares answers of workers on a device with the CPU backend. Where the CPU's choice of the next
-// token is clear (answer_bounds.h), the worker must have chosen the same token. The CPU makes each
-// choice after the tokens that the worker wrote before this one.
+// Compares answers of workers on a device with the CPU backend. For each token, the CPU gets the
+// prompt and the tokens that the worker wrote before. Where the CPU's choice is clear
+// (answer_bounds.h), the worker must have chosen the same token.
 class CpuJudge {
  public:
   explicit CpuJudge(const std::string& model, std::unique_ptr<Truth> truth)

@@ -82,8 +82,8 @@ absl::StatusOr<Plan> MakePlan() {
 }
 
 // If --expect is given, compares the tokens of the answers with the expected tokens. If
-// --expect-write is given, writes them to a file, as the expected tokens of later runs. Fills
-// run->expect.
+// --expect-write is given, writes the tokens of the answers to a file. Later runs can take this
+// file as --expect. Fills run->expect.
 absl::Status Expect(const std::optional<ExpectFile>& expected, RunResult* run) {
   if (expected.has_value()) {
     run->expect = expected->Compare(run->records, run->fingerprints);

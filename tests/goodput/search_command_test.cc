@@ -73,8 +73,8 @@ TEST_F(SearchCommandTest, ComparesModesInTurnAndWritesWhatAReportReads) {
 }
 
 TEST_F(SearchCommandTest, ASilentWindowDoesNotEndIt) {
-  // About three of four windows have no arrivals with these flags. The search must then choose
-  // other seeds.
+  // About three of four seeds give a load without arrivals, because of the pauses of --off=2s. The
+  // search must replace such a seed.
   for (const char* seed : {"1", "2", "3"}) {
     const Ended ended =
         Goodput(absl::StrCat(Arguments(), "--arrivals=on-off --on=500ms --off=2s --rate=100 ",

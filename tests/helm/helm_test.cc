@@ -722,8 +722,8 @@ TEST_F(HelmTest, TheTestExpectsTheGoldenTokensOfTheDemoModel) {
   EXPECT_THAT(Template(test + "--set test.maxTokens=48").output, HasSubstr(ids));
   EXPECT_THAT(Template(test + "--set test.maxTokens=49").output,
               HasSubstr("name: WANT_IDS, value: \"\""));
-  // For another model, `helm test` only checks that two answers are equal, unless the values set
-  // expected tokens.
+  // The chart knows only the demo model's answer. For another model, `helm test` only checks that
+  // two answers are equal, unless the values set expected tokens.
   EXPECT_THAT(Template(test + "--set model.path=/models/x").output,
               HasSubstr("name: WANT_IDS, value: \"\""));
   EXPECT_THAT(Template(test + "--set test.expectedTokenIds='{1,23}'").output,

@@ -100,7 +100,8 @@ TEST_F(HelmRefusalTest, RoutersStayInTheServiceWhileRequestsWait) {
                 "router.probes.readiness.failureThreshold to 17 or more");
   ExpectTaken("--set router.pairWaitSeconds=31 --set router.probes.readiness.failureThreshold=17");
   ExpectTaken("--set router.pairWaitSeconds=31 --set router.probes.readiness.periodSeconds=3");
-  // If the values are null, Kubernetes uses its own defaults: three probes, ten seconds apart.
+  // If failureThreshold and periodSeconds are null, Kubernetes uses its own defaults: three probes,
+  // ten seconds apart.
   const std::string unsaid =
       "--set router.probes.readiness.failureThreshold=null "
       "--set router.probes.readiness.periodSeconds=null --set router.pairWaitSeconds=";

@@ -100,8 +100,8 @@ TEST(TroubleshootingTest, EveryMessageStandsInTheSources) {
     for (const std::string& whole : FixedParts(message.text)) {
       absl::string_view part = whole;
       fixed += part.size();
-      // Punctuation at the ends of a part may belong to another literal in the source, so it is
-      // removed.
+      // Removes punctuation at both ends of the part, because in the source it may belong to
+      // another string literal.
       const auto is_mark = [](char c) {
         return absl::string_view(":;,'\"- ").find(c) != absl::string_view::npos;
       };

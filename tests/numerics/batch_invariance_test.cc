@@ -215,8 +215,8 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
             << " rows of " << chosen.size() << " sequences";
         ++compared_;
       }
-      // Moves all sequences to another World (another backend and KV pool), where their tokens so
-      // far are their prompts.
+      // Moves all sequences to another World (another backend and KV pool). There, the tokens that
+      // a sequence has so far become its prompt.
       if (moves > 0 && Pick(0, 7) == 0) {
         --moves;
         for (Running& s : running) world->Give(&s.blocks);

@@ -16,8 +16,8 @@ struct NumericsCase {
 
   std::string Name() const;    // name for a test
   std::string Folder() const;  // folder of the model
-  // Returns true for a model with long sequences, which have more keys than attention sums in one
-  // span (1,024). Such a model is too slow for many runs.
+  // Returns true for a model with long sequences. They have more keys than attention adds up in one
+  // span (1,024 keys). Such a model is too slow for many runs.
   bool IsLong() const;
   // Returns the instruction sets of this machine that can compute in the summation order
   // `numerics`.

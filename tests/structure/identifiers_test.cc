@@ -59,8 +59,8 @@ std::set<std::string> ReplacedWords() {
   const std::string rows = page.substr(page.find('\n', page.find("|---", table)));
   static const std::regex kRow("\\|[^|\n]*\\|([^|\n]*)\\|"), kWord("[a-z]+");
   for (std::sregex_iterator row(rows.begin(), rows.end(), kRow), end; row != end; ++row) {
-    // Text in brackets limits a row to some uses of its words. It is skipped here, because IsMeant
-    // knows these uses.
+    // Text in brackets, such as "(for a folder)", limits a row of the table to some meanings of its
+    // words. This loop skips such text, because IsMeant checks the meaning.
     const std::string cell = std::regex_replace((*row)[1].str(), std::regex("\\([^)]*\\)"), "");
     for (std::sregex_iterator word(cell.begin(), cell.end(), kWord); word != end; ++word) {
       words.insert(word->str());

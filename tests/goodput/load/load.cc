@@ -114,8 +114,8 @@ class Load {
     return index >= schedule_.first_measured && index < schedule_.end_measured;
   }
   RequestRecord Planned(uint32_t index) const;
-  // Returns true if no request is open for which the load waits. If the load has a tail (requests
-  // after the window), it waits only for the measured requests, else for all requests.
+  // Returns true if all requests for which the load waits have ended. A load with a tail (requests
+  // after the window) waits only for the measured requests, any other load for all requests.
   bool IsOver() const { return spec_.tail ? streams_.open_measured() == 0 : streams_.open() == 0; }
   void TellProgress(const std::function<void(const RunProgress&)>& on_progress, StopFlag* over);
 

@@ -29,8 +29,8 @@ using testing::Le;
 using testing::Not;
 using testing::StartsWith;
 
-// The machine may be busy, so assertions about time are true after any delay or have a large
-// margin.
+// The machine may be busy. So each assertion about time holds after a delay of any length, or has a
+// large margin.
 
 LoadSpec LoadOf(const TimedRouter& router) {
   LoadSpec spec;
@@ -231,8 +231,9 @@ TEST(LoadTest, AStallIsSeenInFull) {
     sum_s += Ttft(record);
   }
   EXPECT_GT(stalled, 50);  // Expects 40 requests/s during 1.9 s, minus three standard deviations.
-  // The waits have a mean of about 1 s. A client that sends its next request only after an answer
-  // (closed loop) would have measured only a few waits of 2 s.
+  // The stall of 2 s caught the requests at all times, so they waited for about 1 s on average. A
+  // client that sends its next request only after an answer (closed loop) would have measured only
+  // a few waits of 2 s.
   EXPECT_GT(sum_s / stalled, 0.8);
 }
 
@@ -310,8 +311,8 @@ TEST(LoadTest, WhatHadMissedItsTargetWhenTheLoadWasStoppedIsAMiss) {
     return *std::move(result);
   }();
   EXPECT_TRUE(run.partial);
-  // The load stops after about 2 s. By then, every request that was scheduled before 1.7 s has
-  // ended or missed a target.
+  // The load stops after about 2 s. A request that was scheduled before 1.7 s, at least 0.3 s
+  // earlier, has ended or missed a target.
   EXPECT_GT(run.window_end_s, 1);
   EXPECT_GT(CountOf(run, Outcome::kStopped), 20u);
   for (const RequestRecord& record : run.records) {

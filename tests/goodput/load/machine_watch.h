@@ -26,8 +26,9 @@ class MachineWatch {
   MachineWatch(size_t sides, double tolerated,
                std::function<absl::StatusOr<UnloadedLatency>(size_t side)> measure);
 
-  // Measures the reference latency for all later measurements: the lowest of three for each side.
-  // Begin, WaitUntilSteady and StillSteady return the errors of `measure`.
+  // Measures the reference latency of each side, which is a pair of endpoint and mode. Takes the
+  // lowest of three measurements. Begin, WaitUntilSteady and StillSteady return the errors of
+  // `measure`.
   absl::Status Begin();
   // Call before a load. Repeats the measurement until `side`, one of the compared modes, is as fast
   // as Begin() measured. Measures at most `max` times, and only while `in_time()` is true. Returns

@@ -50,7 +50,7 @@ TEST(MachineWatchTest, WaitsForASlowTimeToEndAndAsksNothingWhileItIsKnownToBeSte
   Script script({1, 1, 1, 1, 1.8, 1.7, 1.05});
   MachineWatch watch(1, 0.2, std::ref(script));
   ASSERT_TRUE(watch.Begin().ok());
-  // The first three times of the script gave the reference latency. This call uses the fourth.
+  // Begin() has measured the first three latencies of the script. This call measures the fourth.
   EXPECT_TRUE(watch.WaitUntilSteady(0, 10).value());
   EXPECT_TRUE(watch.WaitUntilSteady(0, 10).value());
   EXPECT_EQ(script.asked(), 4u);

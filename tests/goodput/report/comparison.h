@@ -20,8 +20,8 @@ struct ComparedFigure {
   // Shown instead of the number if the figure is only a bound, such as "at least 8".
   std::string text_a, text_b;
 
-  // Returns "better", "worse", "no difference shown" or "unknown". Returns an empty text if nothing
-  // can be compared: the value of the first measurement is missing, or no request has this latency.
+  // Returns "better", "worse", "no difference shown" or "unknown". Returns an empty text if `a` is
+  // not above 0, or if less is better and `b` is not above 0: such a figure was not measured.
   std::string Verdict() const;
 };
 

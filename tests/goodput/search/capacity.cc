@@ -236,10 +236,10 @@ Ratio Capacities::RatioOf(size_t mode, size_t base) const {
   for (size_t i = 0; i < resampled_[mode].size(); ++i) {
     const Resample &one = resampled_[mode][i], &other = resampled_[base][i];
     if (other.rate <= 0) continue;
-    // In a resample, a capacity may be only a lower bound. If this is true for only one of the two
-    // capacities, the ratio of this resample counts as infinite or 0. If it is true for both, the
-    // ratio of the two bounds is used. A capacity that is only a bound over all loads removes one
-    // end of the whole interval after this loop.
+    // In a resample, a capacity may be only a lower bound. If only one of the two capacities is
+    // such a bound, the ratio counts as infinite or 0. If both are, the ratio of the bounds is
+    // used. The capacities over all loads can be bounds, too: the code after this loop then opens
+    // one end of the interval.
     const bool higher = one.at_least && where != Where::kAbove;
     const bool base_higher = other.at_least && base_where != Where::kAbove;
     ratios.push_back(higher && !base_higher   ? INFINITY

@@ -11,7 +11,8 @@
 namespace baton {
 namespace {
 
-// Rates of the confirming loads, as multiples of the capacity.
+// Two loads confirm the capacity that a search has found. These are their rates, as multiples of
+// the capacity.
 constexpr double kBelow = 0.95, kAbove = 1.05;
 constexpr int kMaxReopened = 2;
 

@@ -222,8 +222,8 @@ TEST(CapacitySearchTest, WhatIsConfirmedHoldsTheCapacityThatIsTold) {
   ASSERT_TRUE(search.Next().has_value());
   search.Add(Outcomes(100, 9));  // The attainment meets the goal, but not with certainty.
   ASSERT_EQ(search.Next()->purpose, ProbePlan::Purpose::kConfirmAbove);
-  // All requests of the load above the capacity are good. This shifts the fitted curve so much that
-  // the capacity over all loads is no longer between the two confirming loads.
+  // All requests of the load at 5 % above the capacity are good. This shifts the fitted curve so
+  // much that the capacity over all loads is below the rates of both confirming loads.
   search.Add(Outcomes(3000, 3000));
   ASSERT_TRUE(search.finished());
   EXPECT_LT(Capacities({search.probes()}, 0.9, 0).of(0).rate,

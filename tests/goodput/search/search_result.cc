@@ -81,8 +81,8 @@ std::vector<Probe> ProbesOf(const SearchedMode& mode) {
 std::optional<ConfirmedRates> ConfirmedRatesOf(const SearchedMode& mode, double goal) {
   if (!mode.confirmed) return std::nullopt;
   using Purpose = ProbePlan::Purpose;
-  // Returns true if the last rate that was loaded for `purpose` was met. Returns nothing if there
-  // are no such loads.
+  // Returns true if the loads for `purpose` met the goal, and nothing if there are none. Looks only
+  // at the loads at the last such rate, and sets `*rate` to it.
   const auto confirmed = [&](Purpose purpose, double* rate) -> std::optional<bool> {
     std::vector<uint8_t> all;
     for (const SearchedLoad& load : mode.loads) {

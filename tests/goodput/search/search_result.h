@@ -56,7 +56,8 @@ struct ConfirmedRates {
 };
 // Returns nothing if the search was not confirmed, or if its loads do not show the confirmation.
 std::optional<ConfirmedRates> ConfirmedRatesOf(const SearchedMode& mode, double goal);
-// Computes the capacities of all modes together, so that ratios are paired.
+// Computes the capacities of all modes together. Each resample then takes the same blocks of
+// requests in all modes, so ratios of modes can be computed per resample.
 Capacities CapacitiesOf(const SearchResult& search);
 
 inline constexpr int kSearchFileVersion = 1;

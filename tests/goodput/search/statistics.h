@@ -64,9 +64,9 @@ class BlockSample {
   explicit BlockSample(absl::Span<const uint8_t> outcomes);
 
   size_t size() const { return sums_.size() - 1; }
-  // Returns the number of good outcomes in a resample of size() outcomes. `draws` decides where its
-  // blocks of `block` outcomes begin. Generators in the same state choose the same blocks in two
-  // samples, so outcomes of two modes under the same arrivals stay paired.
+  // Returns the number of good outcomes in a resample of size() outcomes, which consists of blocks
+  // of `block` outcomes. The random generator `draws` chooses the blocks. Two samples get the same
+  // blocks from generators in the same state, so outcomes of the same arrivals stay paired.
   double Draw(Draws* draws, size_t block) const;
   size_t block() const { return block_; }
 
