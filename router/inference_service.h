@@ -24,10 +24,12 @@ class InferenceService final
                   v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>> {
  public:
   using Refused = std::function<void(const v1::GenerateRequest&, const absl::Status&)>;
-  // All four functions must be callable on any thread. `room` is called before a request is looked
-  // at, and returns an error if the queue is full. `submit` and `tell` pass events to the core;
-  // `submit` returns false if the core's inbox is full. `refused` gets each request that does not
-  // reach the core, with the reason. A Tokenize or Detokenize call holds a place of `text_calls`
+  // All four functions must be callable on any thread.
+  // - `room` is called before a request is looked at. Returns an error if the queue is full.
+  // - `submit` passes a checked request to the core. Returns false if the core's inbox is full.
+  // - `tell` passes all other events to the core.
+  // - `refused` gets each request that does not reach the core, with the reason.
+  // `text_calls` limits the number of Tokenize and Detokenize calls at the same time. A call counts
   // until its answer has been sent.
   InferenceService(ServedModel model, RequestLimits limits, CallLimit* text_calls,
                    std::function<absl::Status()> room, std::function<bool(CoreEvent)> submit,

@@ -447,8 +447,8 @@ TEST_F(RouterServerTest, TextCallsBeyondTheLimitAreRefusedAndNothingElseIs) {
     EXPECT_TRUE(Generate(Ask("Hello", 4)).status.ok());
     EXPECT_EQ(router_->text_calls().taken(), 50);
   }
-  // A place is given back when gRPC is done with the call, perhaps after the client has its answer.
-  // So the limit is higher than the number of calls in this loop.
+  // A call counts towards the limit until gRPC is done with it, perhaps after the client has its
+  // answer. So the limit is higher than the number of calls in this loop.
   for (int i = 0; i < 20; ++i) {
     EXPECT_TRUE(tokenize().ok());
     EXPECT_TRUE(detokenize().ok());
@@ -645,7 +645,8 @@ TEST_F(RouterServerTest, AWorkerAtWhoseAddressAnotherProcessAnswersIsRefused) {
   const auto right_server = serve({&right}), other_server = serve({&other}),
              no_secret_server = serve({&no_secret}), no_worker = serve({});
   const auto membership = v1::Membership::NewStub(channel_);
-  // Returns how the router ended the stream. Ends it itself once the router has taken the worker.
+  // Attaches a worker at the address of `server`, and returns the status with which the stream
+  // ended. Cancels the stream itself once the router has taken the worker.
   const auto attach = [&](const RpcServer& server, int protocol_version) {
     v1::WorkerReport report;
     v1::Registration& worker = *report.mutable_registration();

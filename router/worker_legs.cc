@@ -14,8 +14,8 @@
 namespace baton {
 namespace {
 
-// A prefill or decode leg. A gRPC hold keeps gRPC from ending the call while no read is pending.
-// The read that fails removes the hold.
+// One RPC to a prefill or decode worker. A hold (AddHold) keeps gRPC from ending the call while no
+// read is pending. When a read fails, the hold is removed.
 template <typename RequestProto, typename EventProto, typename Said>
 class StreamLeg final : public grpc::ClientReadReactor<EventProto>, public WorkerLegs::Leg {
  public:
@@ -112,7 +112,8 @@ void WorkerLegs::Cancel(LegKey key) {
   State& state = found->second;
   state.cancelled = true;
   state.leg->Cancel();
-  // The call is cancelled, so this read fails, and that ends the leg.
+  // A paused leg has no pending read, and gRPC ends the call only after a read has failed. The call
+  // is cancelled, so this read fails.
   if (std::exchange(state.read_due, false)) state.leg->Read();
 }
 

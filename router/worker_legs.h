@@ -15,8 +15,9 @@ namespace baton {
 // faster than the router or its client. Loop thread only.
 class WorkerLegs {
  public:
-  // `tell` passes events to the core. gRPC's threads call it; the last event of each leg is
-  // LegEnded. `tell` must be callable until this object is destroyed.
+  // `tell` passes the events of all legs, which are RPCs to workers, to the core. gRPC's threads
+  // call it. The last event of each leg is LegEnded. `tell` must be callable until this object is
+  // destroyed.
   WorkerLegs(std::string token, std::function<void(CoreEvent)> tell);
   // All legs must have ended; aborts otherwise.
   ~WorkerLegs();
@@ -41,7 +42,7 @@ class WorkerLegs {
   // Drops the channel to this worker. Its open RPCs are not cancelled.
   void DropWorker(WorkerKey worker);
 
-  // Interface of a leg that does not depend on its kind of RPC.
+  // Interface of a leg, which is one Prefill or Decode RPC to a worker.
   class Leg {
    public:
     virtual ~Leg() = default;

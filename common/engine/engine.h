@@ -37,7 +37,8 @@ struct PlanItem {
   // chunk that is not the last one of its prompt.
   const SamplingOptions* sampling = nullptr;
   int original_prompt_tokens = 0;  // prompt length; min_tokens counts the tokens after it
-  // All tokens so far, `tokens` included. Required if sampling->LooksBack().
+  // All tokens so far, `tokens` included. Required if sampling->LooksBack(), which is true if the
+  // next token depends on earlier ones.
   const TokenHistory* history = nullptr;
   PromptScores* scores = nullptr;  // receives the prompt's logprobs; null: not wanted
   // The length up to which the sequence's rotary table applies (RopeReach in rope_config.h). All KV
@@ -106,10 +107,10 @@ class Engine {
   // the sequence may hold more than kMaxHistoryTokens different tokens.
   bool SamplesOnDevice(const SamplingOptions& sampling, int original_prompt_tokens) const;
 
-  // Sets the pulse that shows progress; may be null. The engine calls Beat() for every layer handed
-  // to the device and for every few rows that are scored. In a step with a chunk of a prompt,
-  // Finish also calls it for every layer that the device has completed. The pulse must outlive the
-  // engine.
+  // Sets the pulse, a counter that shows that the engine makes progress; may be null. The engine
+  // increments it with Beat() for every layer handed to the device, and for every few prompt rows
+  // whose logprobs are computed. In a step with a chunk of a prompt, Finish also increments it for
+  // every layer that the device has completed. The pulse must outlive the engine.
   void set_pulse(Pulse* pulse) { pulse_ = pulse; }
 
   int max_rows() const { return forward_->max_rows(); }

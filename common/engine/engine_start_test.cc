@@ -117,7 +117,7 @@ TEST_F(EngineStartTest, PenaltiesFollowToo) {
   PlanItem prompt = Prompt(blocks, &penalties);
   prompt.history = &history;
   // The item has no PlanItem::sequence, which the device needs for penalties. So the host samples
-  // the token, and no item of the next step can follow this item.
+  // the token, and no item of the next step can refer to it by PlanItem::follows.
   ASSERT_TRUE(engine_->Start({{prompt}}).ok());
   ExpectInvalid({{Next(0, 0, blocks, &penalties)}}, "whose token the device does not sample");
   EXPECT_EQ(engine_->Finish().value()[0]->id, expected[0].id);
@@ -350,8 +350,8 @@ TEST_F(EngineStartTest, FromTooLargeAVocabularyTheHostSamples) {
   EXPECT_EQ(engine_->Finish().value()[0]->id, FakeContinuation(layout_, prompt_, kVocab, 1)[0]);
 }
 
-// All tests above rely on LateBackend to count lost blocks: those released before the step that
-// uses them has run. This test checks that it does.
+// A block is lost if it is released before the step that uses it has run. All tests above rely on
+// LateBackend to count lost blocks. This test checks that it counts them.
 TEST_F(EngineStartTest, TheLateBackendSeesBlocksThatWereGivenBackTooEarly) {
   const auto blocks = pool_.Take(6).value();
   ASSERT_TRUE(engine_->Start({{Prompt(blocks, &greedy_)}}).ok());

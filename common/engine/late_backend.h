@@ -21,8 +21,9 @@ struct LateBackendOptions {
   // If this is 0, the operations of a step run when the step is finished. Otherwise each StartStep
   // already runs some waiting operations, and this seed decides how many.
   uint64_t seed = 0;
-  // Generations of the pool's blocks (BlockPool). A block counts as lost if it was free when its
-  // step started, or was freed before the step ran. Null disables this check.
+  // Generations of the pool's blocks: counters by which BlockPool marks every use of a block. The
+  // backend needs them to count lost blocks. A block is lost if it was free when its step started,
+  // or was freed before the step ran. Null: lost blocks are not counted.
   const std::atomic<uint64_t>* generations = nullptr;
   // `failing_step` is the number, from 1, of the step whose FinishStep returns Internal.
   // `failing_start` is the number, from 1, of the StartStep call that fails.

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <limits>
 
-// Uses the vector types of GCC and Clang: one source, and the compiler picks the registers of the
-// instruction set. Vectors are passed to functions by pointer, because passing them by value
-// without AVX would change the ABI.
+// This file uses the vector types of GCC and Clang. The same source serves every instruction set,
+// because the compiler chooses the registers. Vectors are passed to functions by pointer, because
+// passing them by value without AVX would change the ABI.
 namespace baton {
 namespace {
 

@@ -178,7 +178,8 @@ void Sampler::FindTop(absl::Span<const float> logits, size_t count) {
     }
   }
   if (candidates_.size() > count) {
-    // Finding the last kept candidate in a copy costs less than sorting candidates_ by id again.
+    // std::nth_element changes the order of its input, and candidates_ must stay sorted by id. So
+    // it works on a copy, which costs less than sorting candidates_ again.
     ordered_ = candidates_;
     std::nth_element(ordered_.begin(), ordered_.begin() + (count - 1), ordered_.end());
     const Candidate last = ordered_[count - 1];

@@ -262,8 +262,9 @@ TEST(SamplerTest, LargeVocabularyKeepsExactlyThePlainSet) {
   }
 }
 
-// One likely token and a thousand equal ones. The nucleus of top_p ends among the equal tokens.
-// Each of them is just likely enough that Sampler must not skip it as too rare.
+// One token is likely, and a thousand others are equally unlikely. The set of tokens that top_p
+// keeps ends among those others. Each of them is just likely enough that Sampler must not skip it
+// as too rare.
 TEST(SamplerTest, TheNucleusReachesIntoAFlatTail) {
   std::vector<float> logits(1001, 0);
   logits[500] = std::log(1000 / 0.075f * 0.925f);  // the other tokens have 7.5 % together

@@ -27,8 +27,8 @@ class TextPattern {
 
   // Calls `piece` for each match and for each part between matches, in order. All these parts
   // together are `text`, which must be well-formed UTF-8. Only a match may be empty. Returns
-  // InvalidArgument if a regular expression exceeds its limits (see SplitRegex). `piece` may
-  // already have been called for some parts then.
+  // InvalidArgument, possibly after some calls of `piece`, if a regular expression exceeds its
+  // limits (see SplitRegex).
   absl::Status Find(absl::string_view text,
                     absl::FunctionRef<void(absl::string_view text, bool matched)> piece) const;
 

@@ -197,8 +197,8 @@ TEST_F(UpCommandTest, ASignalAtAnyMomentOfTheStartEndsAll) {
   for (const char* flags : {"", "--detach"}) {
     for (const char* moment : {"", "serving", "an answer"}) {
       const Ended up = Up(flags, KillAt(moment, SIGTERM));
-      // A signal before the first answer gives 128 + SIGTERM. A cluster that already serves ends in
-      // order, with status 0.
+      // After a signal before the first answer, the exit status is 128 + SIGTERM = 143. After a
+      // signal to a cluster that already serves, the cluster ends in order and the status is 0.
       EXPECT_THAT(up.exit_status, testing::AnyOf(143, 0)) << flags << moment << up.output;
       EXPECT_THAT(up.output, Not(HasSubstr("baton-up:"))) << moment;
       Run("down");

@@ -28,8 +28,8 @@ constexpr absl::string_view kValueFlags[] = {"model",  "prefill", "decode",    "
 constexpr absl::string_view kBoolFlags[] = {"once", "detach", "check", "no-install", "no-build"};
 
 // Flags with the same meaning in router, prefill worker and decode worker, so that one value serves
-// the whole cluster. Other flags that router and workers share need a prefix. For example, the
-// router's --stall is a different time from the decode worker's.
+// the whole cluster. All other flags that router and workers share must be written with the role:
+// --router-stall and --decode-stall, for example, are different times.
 constexpr absl::string_view kOfAllPrograms[] = {"attach-token", "drain-grace", "log-format",
                                                 "log-level", "model-name"};
 

@@ -18,8 +18,8 @@ namespace baton {
 struct BackendFactory {
   std::string name = "cpu";
 
-  // Opens GPU number `gpu`, or an emulated one. The CUDA backend runs on this device, and the KV
-  // pool lies in its memory. An error says what is missing, without the names of flags.
+  // Opens GPU number `gpu`, or an emulated GPU, for the CUDA backend and its KV pool. An error says
+  // what is missing. It names no flags.
   std::function<absl::StatusOr<OpenedDevice>(int gpu)> open_device = nullptr;
 
   // Makes a backend that computes in host memory and reads no weights.

@@ -66,9 +66,10 @@ class WorkerHost {
   // before Run waits until then.
   void OnKvThread(std::function<void()> work);
 
-  // core_pulse() and core_wake() are for the core's options. The core's loop beats the pulse. If
-  // the core or the KV thread stays silent for longer than --hang-limit, health is NOT_SERVING and
-  // no load reports are sent, so that routers count this worker as dead.
+  // core_pulse() and core_wake() are passed to the core as options. The core's loop calls Beat() of
+  // the pulse, which shows that the loop is alive. If the core or the KV thread stays silent for
+  // longer than --hang-limit, health is NOT_SERVING and no load reports are sent, so that routers
+  // count this worker as dead.
   Pulse* core_pulse() { return &core_pulse_; }
   std::function<void()> core_wake() {
     return [this] { core_wakeup_.Wake(); };

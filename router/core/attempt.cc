@@ -246,8 +246,8 @@ Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
     FlushClient();
     return nullptr;
   }
-  // The answer ends with the first token of this attempt, so no decode worker gets its KV. Without
-  // tokens from earlier attempts, the summary names no decode worker.
+  // The answer ends with the first token of this attempt, so this attempt has no use for a decode
+  // worker. If earlier attempts gave no token either, the summary names no decode worker.
   if (base_ == 0) {
     request_.summary.decode_address.clear();
     request_.summary.link.clear();

@@ -92,8 +92,8 @@ class Attempt {
   // Sends the client as many messages as it can take. Then pauses or resumes reading from the
   // decode worker, so that tokens that the client can't get yet do not pile up.
   void FlushClient();
-  // Makes the next CheckTimers offer the ticket again, because a decode worker may have free blocks
-  // now.
+  // Makes the next CheckTimers offer the ticket, which names the KV to pull, to a decode worker
+  // again. Called when a decode worker may have free blocks.
   void OnRoomFreed() { room_.retry = core_.now; }
   // Cancels the open RPCs to the workers, and ends the wait for a decode worker with free blocks. A
   // second call does nothing.

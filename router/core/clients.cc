@@ -60,8 +60,8 @@ Request& Clients::Add(RequestKey client, int index, CheckedRequest checked) {
   const RouterCoreOptions& options = core_->options;
   checked.sampling.answer_index = static_cast<uint32_t>(index);
   if (checked.mode == v1::SERVING_MODE_UNSPECIFIED) checked.mode = options.mode;
-  // The request of the first answer asks for space in the queue for all answers. Only the first
-  // request asks for logprobs of the prompt.
+  // Each answer has a Request of its own. The first answer's Request asks for space in the queue
+  // for all answers, and only this one asks for logprobs of the prompt.
   if (index > 0) {
     checked.answers = 1;
     checked.sampling.prompt_logprobs.reset();

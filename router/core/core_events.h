@@ -121,7 +121,7 @@ struct StartPrefill {
   v1::PrefillRequest request;
   absl::Time deadline;
 };
-// Opens a decode leg and begins to read its events.
+// Starts the RPC to a decode worker (the decode leg), and begins to read its events.
 struct StartDecode {
   LegKey leg;
   WorkerName worker;

@@ -42,15 +42,17 @@ class Legs {
   Legs(CoreContext* core, Membership* membership, RequestQueue* queue)
       : core_(core), membership_(membership), queue_(queue) {}
 
-  // Adds a leg to the request's attempt, and counts it as load of the worker. Does not start the
-  // RPC: the caller adds the action that does. `prompt_tokens` is the number of tokens that the
-  // worker has to compute; 0 if it gets a ticket. The leg stays at its address until Ended().
+  // Adds a leg, which is one RPC to a worker, to the request's attempt. Counts it as load of the
+  // worker. The caller adds the action that starts the RPC. `prompt_tokens` is the number of tokens
+  // that the worker has to compute; 0 if it pulls their KV. The leg stays at its address until
+  // Ended().
   Leg& Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens);
   // Records that the worker of a leg (one RPC to a worker) has computed the prompt. A second call
   // does nothing.
   void PromptDone(Leg& leg);
-  // Closes the leg: its attempt gets no further events of it. The leg itself stays until Ended().
-  // With `cancel`, adds the action that cancels the RPC. Called once per leg.
+  // Closes the leg, which is one RPC to a worker. The attempt gets no further events from it, but
+  // the Leg object stays until Ended(). If `cancel` is true, adds the action that cancels the RPC.
+  // Called once per leg.
   void Close(Leg& leg, bool cancel);
   // Destroys a leg whose RPC is over. The leg must be closed.
   void Ended(LegKey key) { legs_.erase(key); }
@@ -58,7 +60,8 @@ class Legs {
   // Returns the leg, or null if there is none with this key.
   Leg* Find(LegKey key);
   size_t size() const { return legs_.size(); }
-  // Returns the legs that go to one of `workers` and are not closed.
+  // Returns the legs, which are RPCs to workers, that go to one of `workers`. Leaves out closed
+  // legs.
   std::vector<LegKey> ListeningTo(const std::vector<WorkerKey>& workers) const;
   // Adds `by`, the time during which the router was not running, to the time of each leg's last
   // event. So this time does not count as silence of a worker.
@@ -71,9 +74,9 @@ class Legs {
   // Makes the first waiting ticket due to be offered again now, because a decode worker may have
   // free blocks.
   void RoomFreed();
-  // Returns the decode workers that waiting tickets may go to. RequestQueue starts no prompt that
-  // might compete for the blocks of these workers, so that clients do not wait for a decode worker
-  // after their first token.
+  // Returns the decode workers that may get a waiting ticket: KV that is computed and waits for a
+  // decode worker with free blocks. RequestQueue starts no prompt that might take these workers'
+  // blocks.
   std::set<WorkerKey> Awaited() const;
 
  private:

@@ -11,8 +11,8 @@
 namespace baton {
 namespace {
 
-// Time for which a problem must last before it is logged as a warning. Proving links and replacing
-// workers takes less time, so it causes no warning.
+// Time for which a problem must last before it is logged as a warning. Tests of links between
+// workers, and the replacement of a worker, take less time and cause no warning.
 constexpr absl::Duration kWarnAfter = absl::Seconds(5);
 constexpr absl::Duration kWarnAgain = absl::Minutes(1);
 

@@ -27,8 +27,8 @@ class Membership {
 
   // --- Events ---
   // Accepts a worker that attaches, and returns its record. Adds the processes that the worker
-  // replaces to `replaced`; the caller has to fail their legs. Returns null if the worker was
-  // refused: its stream is then being closed.
+  // replaces to `replaced`; the caller has to fail the RPCs to them. If the worker is refused, adds
+  // the action that closes its stream, and returns null.
   const Worker* Attach(const WorkerAttached& event, std::vector<WorkerKey>* replaced);
   // Notes that the stream `attach` has closed. Returns false if no worker is attached by this
   // stream.

@@ -44,7 +44,8 @@ struct ClientStream {
 struct AttemptTimes {
   absl::Time queued;       // Time since which the prompt has waited.
   bool colocated = false;  // If true, the queue time is added when the prompt begins.
-  // Time at which the ticket came, or a decode worker began the prompt.
+  // Time at which the prefill worker sent its ticket or, if colocated, a decode worker began to
+  // compute the prompt.
   std::optional<absl::Time> begun;
   // Times of the first token from the prefill worker and of the first from the decode worker.
   std::optional<absl::Time> first_token, first_decode;

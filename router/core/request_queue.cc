@@ -37,8 +37,9 @@ class Round {
         workers_(workers),
         now_(core.now) {}
 
-  // Returns kBusy if some workers fit the request but none has a place. Chooses a worker that the
-  // request should avoid only if there is no other.
+  // Returns kBusy if some workers fit the request but none can take another prompt now. A worker
+  // that the request should avoid (avoid_prefill, avoid_decode) is chosen only if there is no
+  // other.
   Choice Find(const Request& request, const Need& need, Placement* placement) {
     Choice choice = Choice::kNone;
     Placement avoided;

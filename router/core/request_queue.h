@@ -47,8 +47,8 @@ class RequestQueue {
   // Decides max_tokens, and checks that prompt and answer fit the workers. Returns InvalidArgument
   // if they do not.
   absl::Status Size(Request& request) const;
-  // Must be called when another identity is served. Queued requests that have not begun are then
-  // sized again when they leave the queue.
+  // Must be called when another identity is served. Size() is then called again for queued requests
+  // that have not begun, when they leave the queue.
   void ForgetSizes();
   // Notes that workers have changed. Each queued request that no worker can serve now begins to
   // wait for workers. For the other requests this wait ends.
@@ -78,8 +78,8 @@ class RequestQueue {
   std::array<int, v1::ServingMode_ARRAYSIZE> queued_of_mode_{};
   bool due_ = false;
   absl::Time round_at_ = absl::InfiniteFuture();
-  // State at the last call of NoteWorkers: the served identity, the identities with a pair, and
-  // those with a ready decode worker.
+  // State at the last call of NoteWorkers: the served identity, the identities with a pair of
+  // prefill and decode worker, and the identities with a ready decode worker.
   std::optional<ModelIdentity> noted_served_;
   std::set<ModelIdentity> noted_pairs_, noted_decode_;
 };

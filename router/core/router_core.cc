@@ -25,9 +25,9 @@ absl::Duration PauseBefore(int migration) {
 }
 
 // Returns the status of a request whose client has left. A client also leaves when its deadline
-// passes, a little before the router's deadline: gRPC sends the timeout rounded up to three digits
-// (PROTOCOL-HTTP2.md, "Timeout"), and the router counts it from arrival. Such a request has timed
-// out and must not be reported as cancelled.
+// passes. This is a little before the router's deadline, because gRPC rounds the timeout up to
+// three digits (PROTOCOL-HTTP2.md, "Timeout") and the router counts the timeout from the arrival of
+// the request. Such a request has timed out and must not be reported as cancelled.
 absl::Status WhyGone(const Request& request, const char* cancelled, absl::Time now) {
   const CheckedRequest& checked = request.checked;
   const absl::Duration rounding = (checked.deadline - checked.arrival) / 100;
@@ -74,7 +74,8 @@ class RouterCore::Impl {
   void Answer(Request& request, const AnswerEnd& end);
   // Fails the request in any state. Does nothing if the request has finished.
   void Fail(Request& request, absl::Status status);
-  // Fails the other requests of clients that have one failed request.
+  // Looks for clients whose request for several answers failed for one answer, and fails the other
+  // answers.
   void FailOthers();
 
   const AttemptTools tools_{core, membership, legs, clients};

@@ -45,8 +45,8 @@ class ServedIdentity {
     // Ready decode workers. While no identity has a usable worker, the router serves a guess: the
     // identity with the most ready decode workers.
     int decode = 0;
-    // Attached workers of either role. While no decode worker is ready either, the guess is the
-    // identity with the most attached workers.
+    // Attached workers of either role. If there is no usable worker and no ready decode worker, the
+    // router guesses the identity with the most attached workers.
     int attached = 0;
   };
   using Offers = std::map<ModelIdentity, Offer>;

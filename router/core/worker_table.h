@@ -31,7 +31,8 @@ struct Worker {
   v1::Peers told;          // The last list of peers that was sent to this worker.
   bool ever_told = false;
 
-  // Load from this router, counted when legs open and close.
+  // Load of the worker from this router. Updated when legs, which are RPCs to the worker, open and
+  // close.
   int legs = 0;     // Open legs.
   int prompts = 0;  // Legs whose prompt the worker computes and whose first token has not come.
   uint64_t prompt_tokens = 0;  // Tokens of the prompts that `prompts` counts.
@@ -76,9 +77,9 @@ struct IdentityWorkers {
   int64_t pair_capacity_tokens = 0;
   int64_t decode_capacity_tokens = 0;
 
-  // Number of workers that count in `mode` for the choice of the served identity: pairs if
-  // disaggregated; ready decode workers if colocated; for AUTO, ready decode workers and the
-  // prefill workers paired with them.
+  // Returns the number by which the served identity is chosen in `mode`. Disaggregated: pairs.
+  // Colocated: ready decode workers. Auto: ready decode workers, plus the prefill workers paired
+  // with them.
   int Usable(v1::ServingMode mode) const;
 };
 
@@ -87,16 +88,17 @@ struct IdentityWorkers {
 // reads no clock. A Worker stays at its address until Forget() removes it.
 class WorkerTable {
  public:
-  // `keep_capacity` is the time for which the capacity of a worker still counts after the worker is
+  // A worker is stale if its last report is older than `report_limit`. `keep_capacity` is the time
+  // for which a worker's capacity still counts for the limit on request lengths after the worker is
   // no longer ready.
   WorkerTable(absl::Duration report_limit, absl::Duration keep_capacity)
       : report_limit_(report_limit), keep_capacity_(keep_capacity) {}
 
-  // Accepts a worker that attaches. Returns FailedPrecondition or InvalidArgument, with the field
-  // and its value, if this router cannot serve the worker; then nothing has changed. The newest
-  // registration at an address replaces older ones. Adds the replaced processes to `replaced`; the
-  // caller has to fail their legs. Adds the Attach streams that are no longer needed to `closed`. A
-  // known process that attaches again keeps its record and its legs.
+  // Accepts a worker that attaches. The newest registration at an address replaces older ones. Adds
+  // the replaced processes to `replaced`, and the Attach streams that are no longer needed to
+  // `closed`. The caller has to fail the RPCs to replaced processes. A known process that attaches
+  // again keeps its record and its RPCs. Returns FailedPrecondition or InvalidArgument, with the
+  // field and its value, and changes nothing, if this router cannot serve the worker.
   absl::StatusOr<Worker*> Attach(AttachKey attach, const v1::Registration& registration,
                                  const std::string& model_name, absl::Time now,
                                  std::vector<WorkerKey>* replaced, std::vector<AttachKey>* closed);
@@ -136,8 +138,8 @@ class WorkerTable {
   // Drops each identity that no worker in this table has, together with its capacities. Keeps
   // `kept`.
   void DropIdentities(const std::optional<ModelIdentity>& kept);
-  // Time at which the next report becomes too old, or a kept capacity ends; InfiniteFuture if there
-  // is none.
+  // Returns the next time at which a worker's last report becomes too old, or the capacity of a
+  // worker that is gone stops counting. InfiniteFuture if there is no such time.
   absl::Time StaleAt(absl::Time now) const;
 
   // Result of ChoosePrefill and ChooseColocated.
@@ -149,9 +151,9 @@ class WorkerTable {
     int prompts = 0;
     // The prompts at the worker must have at most this many tokens together.
     uint64_t tokens = std::numeric_limits<uint64_t>::max();
-    // Decode workers that a waiting ticket may go to. Their free blocks are kept for the ticket:
-    // they have no place for a prompt, and neither has a prefill worker that might send its KV to
-    // one of them.
+    // Decode workers that may get a waiting ticket, which is KV that waits for free blocks. They
+    // get no prompt, and a prefill worker that might send its KV to one of them gets none either.
+    // So their free blocks are kept for the ticket.
     std::set<WorkerKey> awaited;
   };
   // Chooses the least loaded prefill worker that has a place for a prompt and a decode worker to

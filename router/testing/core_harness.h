@@ -294,7 +294,7 @@ class CoreHarness {
     legs.erase(leg);
     Tell(LegEnded{leg, std::move(status)});
   }
-  // Plays the only request to its end, beginning with its prefill leg.
+  // Plays the only request to its end, from its RPC to the prefill worker (the prefill leg) on.
   void RunToEnd() {
     const LegKey prefill = PrefillLeg();
     ASSERT_NE(prefill, 0u);
