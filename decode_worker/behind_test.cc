@@ -26,7 +26,8 @@ TEST_P(BehindTest, AStepIsStartedBeforeTheOneBeforeIsKnown) {
   ASSERT_TRUE(Submit(Job(*handover), &record).ok());
   Settle();
   EXPECT_EQ(record.ids(), handover->answer);
-  // The position of the last token is known in advance, so no step is started for a token after it.
+  // The owner of the KV sampled the first of the 20 tokens, so 19 steps follow. It is known in
+  // advance which token is the last, so no step is started for a token after it.
   EXPECT_EQ(late_->started(), 19u);
   EXPECT_EQ(late_->started_ahead(), 18u);
   EXPECT_EQ(late_->rows_ahead(), 18u);
@@ -168,8 +169,9 @@ TEST_P(BehindTest, APausedSequenceGetsAtMostTheTokensOfTheStepsThatRun) {
   ExpectAllBack();
 }
 
-// A sequence whose tokens the host samples is in every second step only, because each next step is
-// planned before its token is known. The other sequences are in every step.
+// Each step is planned while the step before it still runs. The latest token of a sequence whose
+// tokens the host samples is not known at that time, so this sequence is in every second step only.
+// The other sequences are in every step.
 TEST_P(BehindTest, WhatTheHostSamplesIsPlannedWhenItIsKnown) {
   Start(128);
   const Prompt ahead = Colocated(9, 60);

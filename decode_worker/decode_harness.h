@@ -178,8 +178,8 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
         });
     return handover;
   }
-  // Publishes the KV and completes the hand-over with a note that holds the right first token, or
-  // with `payload` if it is set.
+  // Publishes the KV and completes the hand-over. The reader gets `payload` or, if it is not set,
+  // an encoded HandoverNote with the right first token.
   void Complete(const Handover& handover, std::optional<std::string> payload = std::nullopt) {
     const int n = static_cast<int>(handover.prompt.size());
     HandoverNote note;

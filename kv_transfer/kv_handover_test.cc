@@ -128,9 +128,9 @@ TEST_F(HandoverTest, SlicesArePulledAsTheyGetReady) {
   EXPECT_EQ(reader_.pool->free(), 32u);
 }
 
-// KvPlane runs on a thread with a loop, and this thread sleeps between two turns of the loop. If
-// the owner's completion note arrives during the sleep, `exposed` is measured from the turn that
-// handles the note.
+// KvPlane runs in a loop that sleeps between its turns. If the owner's completion note arrives
+// during a sleep, the time `exposed` (the part of the pull after the first token was known) begins
+// with the turn that handles the note.
 TEST_F(HandoverTest, WhatIsExposedBeginsWithTheNoteNotWithTheSleepBeforeIt) {
   Introduce();
   const KvTicket ticket = Open();

@@ -28,8 +28,9 @@ constexpr absl::Duration kHelloWhileProving = absl::Milliseconds(100);
 constexpr absl::Duration kHelloWhenUp = absl::Seconds(1);
 constexpr int kUnansweredHellos = 5;
 constexpr int kProgressPerRun = 256;
-// Time for which a peer counts as usable after its last note, if this worker proves no links.
-// Longer than kHelloWhenUp, the interval between hellos.
+// Time for which a peer counts as usable after its last note. Used only if this worker does not
+// test its links (KvPlane::Options::proves_links). Longer than kHelloWhenUp, the interval between
+// hello notes.
 constexpr absl::Duration kHeardLately = absl::Seconds(5);
 constexpr size_t kInboxNotes = 1 << 16;
 // Min interval between two equal warnings.
@@ -442,15 +443,16 @@ bool KvPlane::MoveLink(Peer* peer, bool drained) {
       return MoveProof(peer);
     case LinkState::kUp:
       if (!options_.proves_links) {
-        // This side sends nothing until a note is due. Without this check, the log would report a
-        // broken connection only when that note is sent.
+        // This worker sends no hello notes, because it does not test its links. Without this check,
+        // it would notice a broken connection only when it next has a note to send.
         const absl::Status reachable = transport_->Reachable(peer->id);
         if (reachable.ok()) return false;
         Drop(peer, reachable.message());
         return true;
       }
-      // Counts unanswered hellos instead of measuring time: if this process was stopped for a
-      // while, the answers are in the inbox.
+      // Counts the hello notes that the peer has not answered, instead of measuring time. If this
+      // process was stopped for a while, the answers are in the inbox. `drained` is true once the
+      // inbox has been read.
       if (drained && now_ >= peer->next_hello && peer->unanswered_hellos >= kUnansweredHellos) {
         Drop(peer, absl::StrCat("no answer to ", peer->unanswered_hellos, " hellos"));
         return true;

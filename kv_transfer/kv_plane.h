@@ -106,9 +106,10 @@ class KvPlane {
   // Returns this worker's value for Registration.kv_address.
   std::string address() const;
 
-  // Replaces the set of peers. New peers are connected and, with `proves_links`, proven. Peers that
-  // are no longer named are disconnected, and the work under way with them fails. A peer whose KV
-  // address, epoch, layout or numerics do not match is left out and logged.
+  // Replaces the set of peers. Connects new peers and, if Options::proves_links is set, tests their
+  // links with a pattern. Disconnects peers that are no longer named, and the work under way with
+  // them fails. Leaves out, and logs, each peer whose KV address, epoch, layout or numerics do not
+  // match.
   void SetPeers(const std::vector<KvPeer>& peers);
   // Returns the peers whose link is proven: a test pattern was read over the link without an error.
   // Always empty if Options::proves_links is false.
@@ -118,7 +119,9 @@ class KvPlane {
   // the last five seconds.
   bool has_link_or_no_peers() const;
 
-  // Advances transport, checksums, proofs, publisher and puller. Returns true if anything happened.
+  // Does the work that is due: lets the transport move data, computes checksums, tests links, and
+  // runs the publisher and the puller, which are the two sides of hand-overs. Returns true if
+  // anything happened.
   bool RunOnce(absl::Time now);
   // Call it after a RunOnce in which nothing happened. Waits like Transport::Wait, but only briefly
   // while a device computes checksums.

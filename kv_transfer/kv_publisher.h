@@ -21,10 +21,10 @@ class KvPublisher {
  public:
   struct Options {
     std::string owner;  // advertised address, copied into tickets
-    // Time for which a complete hand-over is kept without any note from a reader. Each Open note
-    // starts the time anew; a reader sends an Open note every second while it pulls. If the router
-    // waits longer than this time for a decode worker with free blocks, the lease ends and the
-    // prompt is computed again.
+    // Time for which a complete hand-over is kept without any note from a reader. A reader that
+    // pulls sends an Open note every second, and each such note starts the time anew. If the router
+    // finds no decode worker with free blocks within this time, the lease ends and the prompt is
+    // computed again.
     absl::Duration lease = absl::Seconds(10);
   };
   // The plane must outlive the publisher.

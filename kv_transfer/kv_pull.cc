@@ -28,8 +28,9 @@ bool KvPull::Absorb(const KvNote& state) {
       (state.complete && state.full_blocks != blocks_.size())) {
     return false;
   }
-  // An owner's progress never goes back. A note is newer if it has more full blocks or more partial
-  // blocks, or as many partial blocks with more ready layers.
+  // An owner's progress never goes back, so a note with more progress is newer. Progress is the
+  // number of full blocks, the number of partial blocks and, for equally many partial blocks, the
+  // number of their ready layers.
   const bool newer =
       state.full_blocks > full_blocks_ || state.partial_blocks > partial_blocks_ ||
       (state.partial_blocks == partial_blocks_ && state.partial_layers > partial_layers_);

@@ -110,8 +110,8 @@ TEST(KvPullTest, VerdictNamesAWrongGenerationAndAWrongSlice) {
     ASSERT_TRUE(pull.all_landed());
     const KvMeta meta{1000, kLayout.layers};
     const auto reads = pull.MetaReads(meta);
-    // Generations take two reads, and so do checksums: blocks 4 and 6 are near each other, but
-    // block 900 is not.
+    // Two reads get the generations, and two get the checksums. Blocks 4 and 6 are so near each
+    // other that one read gets both. Block 900 needs a read of its own.
     ASSERT_EQ(reads.size(), 4u);
     for (const auto& read : reads) {
       for (size_t i = 0; i < read.bytes / 8; ++i) {

@@ -325,8 +325,9 @@ void KvPuller::TakeChecksums(Running* running, const KvPull::Piece& piece) {
       });
 }
 
-// Posts pieces, in turn for all pulls. Pulls whose owner has completed the hand-over come first,
-// because their clients wait for them. The other pulls still overlap with their prefill.
+// Starts reads of pieces, which are contiguous parts of a pull, in turn for all pulls. Pulls whose
+// owner has completed the hand-over come first, because their clients wait for them. The prompts of
+// the other pulls are still being computed.
 bool KvPuller::PostPieces() {
   bool any = false;
   for (const bool complete : {true, false}) {

@@ -75,7 +75,8 @@ class BouncedReads {
   uint64_t last_ = 0;
   std::map<uint64_t, Bounce> bounces_;                  // runs under way, by the number of the run
   std::map<PeerId, std::vector<uint32_t>> free_slots_;  // numbers of the free slots at each peer
-  // Pinned memory of all landing buffers. Allocated when the first of them is needed.
+  // Pinned memory of all landing buffers, which receive the bytes of reads without a target of
+  // their own. Allocated when the first of these buffers is needed.
   std::byte* landings_ = nullptr;
   std::vector<std::byte*> free_landings_;
 };

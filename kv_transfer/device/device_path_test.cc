@@ -125,8 +125,8 @@ TEST(DevicePathTest, KeysComeBackAsTheyWereAndBentOnesAreRefused) {
   }
 }
 
-// Two transports on two devices of one process. The `options` of MakeEnd say how the transport
-// below each of them reads device memory.
+// Two device transports on two devices of one process, each on top of a DeviceReadingTransport. The
+// `options` of MakeEnd say whether this lower transport fails to register or to read device memory.
 class DirectReadsTest : public testing::Test {
  protected:
   struct End {

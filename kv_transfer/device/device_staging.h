@@ -17,11 +17,11 @@
 
 namespace baton {
 
-// The owner's side of bounced reads: copies contiguous runs of device pools into host memory, where
-// readers can read them over another transport. Each reader has kSlots slots of kSlotBytes and
-// chooses the slot for each request. Since only the reader decides when its slots are free, no
-// reader waits for another, and no slot has to be given back. Copies into one slot run in the order
-// of the requests. KV thread only, never from callbacks of the transport.
+// The owner's side of bounced reads. In a bounced read, the owner copies a contiguous run of a
+// device pool into host memory, where the reader can read it over another transport. Each reader
+// has kSlots slots of kSlotBytes and chooses the slot for each request. So no reader waits for
+// another, and no slot has to be given back. Copies into one slot run in the order of the requests.
+// KV thread only, never from callbacks of the transport.
 class DeviceStaging {
  public:
   static constexpr uint32_t kSlots = 8;
@@ -31,7 +31,8 @@ class DeviceStaging {
   // because copies that it requested before a Disconnect may still be running.
   static constexpr uint32_t kMaxUnderWay = 4 * kSlots;
 
-  // `inner` carries the answers and allocates the slots. Both pointers must outlive this object.
+  // `inner` sends the answers to readers, and allocates the slots in host memory from which they
+  // read. Both pointers must outlive this object.
   DeviceStaging(DeviceRuntime* runtime, Transport* inner) : runtime_(runtime), inner_(inner) {}
   // Waits for the copies under way.
   ~DeviceStaging();

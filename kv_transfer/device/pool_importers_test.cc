@@ -56,8 +56,8 @@ TEST(PoolImportersTest, TheFirstOfManyAreForgotten) {
 }
 
 #if !defined(__SANITIZE_THREAD__)  // UCX is not built for the thread sanitizer
-// On the emulated device a reader can go on reading freed memory that it still has mapped. The
-// memory then has other contents, so the test finds a pool that is freed too early.
+// On the emulated device a reader can go on reading freed memory that it still has mapped, but the
+// contents of this memory have changed. So the test notices if a pool is freed too early.
 TEST(PoolImportersTest, AnOwnerThatEndsFreesItsPoolWhenItsReaderHasClosedIt) {
   constexpr size_t kBytes = 4096;
   const auto device = CreateEmulatedRuntime({.memory_bytes = 16 << 20}).value();

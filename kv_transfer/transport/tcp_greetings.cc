@@ -27,9 +27,9 @@ constexpr uint32_t kAnswerMagic = 0xBA706101;
 constexpr size_t kQuestionBytes = 4 + 8 + SocketAddress::kPackedBytes;
 constexpr size_t kAnswerHeadBytes = 4 + 1 + 1;
 constexpr size_t kMaxWords = 200;
-// Time that the asking side has to read the answer and close the connection. The side that closes
-// first keeps its port for a minute (TIME_WAIT), but this worker's listening port must be free
-// again immediately.
+// Time that the asking side has to read the answer and close the connection. It should close first:
+// the side that closes first keeps its port for a minute (TIME_WAIT), and this worker's listening
+// port must be free again immediately.
 constexpr absl::Duration kToTakeTheAnswer = absl::Seconds(1);
 constexpr absl::Duration kSameWords = absl::Seconds(60);
 constexpr size_t kWordsKept = 64;

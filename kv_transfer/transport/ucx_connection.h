@@ -53,16 +53,16 @@ class UcxConnection {
   // The first error, after which nothing more is sent; OK while there is none.
   const absl::Status& failure() const { return failure_; }
   void Fail(const absl::Status& why);
-  // Hands no more reads to UCX. A read of which UCX has no piece ends immediately, the others when
-  // UCX has reported their pieces.
+  // Hands no more reads to UCX, which gets each read in pieces. A read without a piece at UCX ends
+  // immediately. Every other read ends when UCX has reported all its pieces.
   void EndReads(const absl::Status& why);
   // Starts or continues to close the endpoint by force. If the peer does not answer, UCX reports
   // the end of operations only after a forced close. Once gone() is true, UCX no longer writes to
   // the destination of any read.
   void Close();
   bool gone() const;
-  // Returns true if no read writes to memory of the transport's user any more, but the connection
-  // still has to finish its setup or send notes, and has not failed.
+  // Returns true if the connection is kept open only to finish its setup or to send notes. No read
+  // writes to memory of the transport's user any more, and the connection has not failed.
   bool lingers() const;
 
  private:

@@ -124,8 +124,8 @@ UcxTransport::~UcxTransport() {
   greetings_.reset();  // peers can no longer ask to connect
   while (!peers_.empty()) Disconnect(peers_.begin()->first);
   if (worker_ == nullptr) return;
-  // Gives connections that are still being set up, by this side or by the peer, time to finish. See
-  // lingering_ for the reason.
+  // Gives connections that are still being set up time to finish. If they were closed now, UCX 1.13
+  // might abort the peer's process (see lingering_).
   for (int i = 0, quiet = 0; i < kLastProgress && (quiet < 3 || !lingering_.empty()); ++i) {
     quiet = Progress() ? 0 : quiet + 1;
     if (quiet > 0) Wait(absl::Milliseconds(1));
