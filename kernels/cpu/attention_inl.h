@@ -7,8 +7,8 @@
 // Gimelshein 2018; Dao et al. 2022). Every kKeySpan keys form a span, which has a result of its
 // own. The results of the spans are merged in ascending order. A task has one query for each of its
 // rows and heads, in order of position. The result of a query does not depend on the other queries.
-// With a window, a query skips the spans and tiles that hold none of its keys. In its first tile it
-// starts at its first key.
+// If there is an attention window, a query skips all spans and tiles that lie wholly outside its
+// window. In the first tile that is not skipped, the query starts at the first key of its window.
 namespace baton::cpu {
 namespace {
 

@@ -48,8 +48,8 @@ absl::StatusOr<const Bf16Kernels*> ChooseAmxOrder(Isa isa) {
   const InstructionSets& host = HostInstructionSets();
   if (isa == Isa::kPortable) return &kAmxOrderPlain;
   if (isa == Isa::kAvx2) return &kAmxOrderAvx2;
-  // If this processor's tiles sum in another order, they are not used, because fused multiply-adds
-  // can compute the order of numerics 'amx' too.
+  // Tiles are used only if this processor's tile instructions sum in the order of numerics 'amx'.
+  // Otherwise fused multiply-adds compute the sums in this order.
   const bool tiles = host.amx_bf16 && TilesSumAsSaid();
   if (isa == Isa::kAmx && !tiles) {
     return absl::FailedPreconditionError(

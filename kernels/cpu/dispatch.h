@@ -13,11 +13,10 @@ struct Dispatch {
   const Bf16Kernels* bf16 = nullptr;  // null for CpuNumerics::kF32
 };
 
-// Returns the kernels for `options`. Any thread. Returns FailedPrecondition, naming what is
-// missing, if this processor lacks the instructions. Before a bf16 instruction is used, SumsAs
-// tests whether it sums in the documented order. If tdpbf16ps does not, slower instructions compute
-// the same order, or the result is FailedPrecondition if `options.isa` is kAmx. If vdpbf16ps does
-// not, the result is FailedPrecondition.
+// Returns the kernels for `options`. Any thread. Calls SumsAs to test if this processor's bf16
+// instructions sum in the documented order. If tdpbf16ps does not, chooses slower instructions that
+// do. Returns FailedPrecondition, with the reason, if the processor lacks the instructions, if
+// vdpbf16ps fails the test, or if tdpbf16ps fails the test and `options.isa` is kAmx.
 absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options);
 
 // Returns true if `kernels` and `plain` give the same bits for a GEMM that is sensitive to the

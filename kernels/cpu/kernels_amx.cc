@@ -133,8 +133,9 @@ inline void Steps(Weights w, const char* x0, const char* x1, int columns, ptrdif
   }
 }
 
-// Writes one stored tile of sums to the output: sixteen outputs from n on, as far as n1, for
-// `columns` activation rows from m on. Adds the bias and the old output if the task asks for them.
+// Writes one stored tile of sums to the outputs [n, n + 16) of the activation rows [m, m +
+// columns), but to no output from n1 on. Adds the bias and the old output if the task asks for
+// them.
 inline void FinishTile(const Bf16Task& task, const float* sums, int m, int columns, int n, int n1) {
   const int count = n1 - n < 16 ? n1 - n : 16;
   if (count <= 0) return;
@@ -220,8 +221,8 @@ inline void PackPanel(const Bf16Task& task, int n0, int n1, ptrdiff_t k0, ptrdif
   }
 }
 
-// Computes up to kBlock activation rows. The first 32 rows copy the tiles of weights into `scratch`
-// while they use them. The other rows read this copy.
+// Computes up to kBlock activation rows. While it computes the first 32 rows, it copies the tiles
+// of weights into `scratch`. For the other rows it reads this copy.
 void ManyRows(const Bf16Task& task, int m0, int m1, int n0, int n1, char* scratch) {
   const int columns = Columns(task.m), pairs = (m1 - m0 + 31) / 32;
   const ptrdiff_t x_tile = RoundUp32(task.k) / 32 * 64 * columns;  // bytes of sixteen activations

@@ -47,7 +47,7 @@ class AttentionLaunches {
     int64_t ranges = 0;
   };
   // Returns true if the partial results of the step fit into memory. Always returns true before the
-  // first Attend with `fixed`, because the size of a partial result is not known yet.
+  // first call of Attend with a FixedStep, because the size of a partial result is not known yet.
   bool HasRoom(const FixedStep& step) const {
     return tile_bytes_ == 0 || step.ranges <= MaxItems(step);
   }

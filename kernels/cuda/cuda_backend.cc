@@ -517,8 +517,8 @@ class CudaBackend final : public Backend {
   const bool has_graphs_;
   uint64_t programs_ = 0;
   const StepArgs* in_step_ = nullptr;  // the step whose operations are being called
-  // Padded rows, context and key ranges of in_step_, if that step may be recorded as a graph. Has 0
-  // rows if it may not.
+  // Padded rows, context and key ranges of in_step_, if that step may be recorded as a graph.
+  // Otherwise fixed_.rows is 0.
   AttentionLaunches::FixedStep fixed_;
   std::vector<TokenId> padded_tokens_;
   struct Started {

@@ -133,7 +133,8 @@ TEST_F(CudaBackendTest, WhatIsKeptOfAStepIsNotTakenForAnother) {
   // Runs an unrelated step before each step, so that every step has to upload everything again.
   const std::vector<BlockId> mixed = {3};
   const auto fresh = steps([&] { Step({1, 2, 3}, {{0, 3, 0, mixed}}, 0.7f); });
-  // Leaves out step 1, the only one that attends to keys and values of an earlier step.
+  // Leaves out step 1. Unlike the other steps, it also attends to keys and values that an earlier
+  // step wrote.
   for (const int i : {0, 2, 3, 4, 5}) EXPECT_EQ(kept[i], fresh[i]) << i;
   EXPECT_NE(kept[0], kept[3]);
 }

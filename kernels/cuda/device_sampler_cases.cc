@@ -274,7 +274,8 @@ class Sampled {
     return sampler_->Fetch();
   }
 
-  // In cases with an odd number, one graph runs all steps.
+  // Enqueues one step. In cases with an odd number i_, the first step is captured as a graph, and
+  // this graph runs all steps.
   absl::Status Enqueue(const DeviceSampler::Needs& needs) {
     const auto enqueue = [&](const DeviceSampler::Needs& asked) {
       return sampler_->Enqueue(reinterpret_cast<float*>(logits_),

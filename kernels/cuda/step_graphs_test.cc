@@ -167,8 +167,8 @@ void ExpectSameBits(const SmallDecoder::Shape& shape, uint32_t seed, int steps, 
         << "step " << i << " of " << items.size() << " sequences";
   }
   EXPECT_EQ(recorded.Pool(), alone.Pool());
-  // Steps have four sizes. Each size runs once before it is recorded, and some are recorded again
-  // because memory has grown.
+  // Steps have four sizes. The first step of each size runs without a graph, and a later one is
+  // recorded as a graph. Some sizes are recorded again because memory has grown.
   const StepGraphCounts& counts = recorded.counts();
   EXPECT_LE(counts.recorded, 12);
   EXPECT_GE(counts.recorded, 2);

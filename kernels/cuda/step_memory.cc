@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kWord = sizeof(int32_t);
 
-// Returns the number of rows of the largest step that is recorded.
+// Returns the number of rows of the largest step that is recorded as a CUDA graph.
 int RecordedRows(const StepLimits& limits) {
   return StepGraphs::RowsFor(std::min({limits.sequences, limits.rows, StepGraphs::kMaxRows}),
                              limits.rows);

@@ -21,8 +21,9 @@ SamplingOptions OptionsOf(const SampleOptions& sample) {
   options.logit_bias.assign(sample.logit_bias.begin(), sample.logit_bias.end());
   options.stop_tokens.assign(sample.stop_tokens.begin(), sample.stop_tokens.end());
   options.min_tokens = sample.min_tokens;
-  // Banned tokens become bad words of one token each. If there are too many for bad words, the rest
-  // become stop tokens, with a min_tokens that no answer reaches.
+  // Banned tokens become bad words of one token each. There may be at most kMaxBadWords bad words,
+  // so further banned tokens become stop tokens. min_tokens, which forbids stop tokens in shorter
+  // answers, is set to a number that no answer reaches.
   for (const TokenId id : sample.banned) {
     if (options.bad_words.size() < SamplingOptions::kMaxBadWords) {
       options.bad_words.push_back({id});

@@ -54,9 +54,9 @@ class StepSamples {
 
   // Tokens sampled by the latest step, by logit row. Null before the first sample.
   const int32_t* tokens() const { return reinterpret_cast<const int32_t*>(tokens_.data()); }
-  // AppendMemory appends the values that Enqueue of a recorded step uses besides its arguments; if
-  // they change, a graph is no longer valid. variant() identifies the kernels that Enqueue
-  // launches.
+  // AppendMemory appends the values that a recorded step uses besides the arguments of Enqueue. If
+  // one of these values changes, the step's graph is no longer valid. variant() identifies the
+  // kernels that Enqueue launches.
   void AppendMemory(std::vector<uint64_t>* memory) const;
   int variant() const {
     return enqueues_ ? 8 + 4 * needs_.samples + 2 * needs_.edits + needs_.logprobs : 0;

@@ -153,8 +153,8 @@ TEST(SampledStepTest, TokensFollowOnTheDevice) {
   }
 }
 
-// In each step the host samples for some rows and the device for the others. One of the steps is
-// not recorded.
+// In each step the host samples for some rows and the device for the others. All steps but one are
+// recorded as graphs.
 TEST(SampledStepTest, LogitsOfTheOtherRowsReachTheHost) {
   constexpr int kSequences = 5;
   const SmallDecoder::Shape shape;

@@ -129,8 +129,8 @@ class FakeBackend : public Backend {
 
   absl::Status Gemm(const GemmArgs& args) override {
     if (!args.accumulate) return CopyRows(args.in, args.out);
-    // This GEMM adds its result to the residual. Only an input that comes from Attention changes
-    // the hash of the row.
+    // This GEMM adds its result to the residual. It changes the hash of a row only if Attention
+    // computed the input row.
     for (int row = 0; row < args.out.rows; ++row) {
       const RowState in = Get(args.in, row);
       if (in.attended == 0) continue;

@@ -29,7 +29,8 @@ BATON_KERNEL(argmax, ArgmaxParams, kThreads) {
   Best best = {-kInfinity, -1};
   for (int token = ThreadIndex(); token < params.vocab; token += BlockThreads()) {
     const float logit = logits[token];
-    // +infinity counts as invalid, like NaN. infinity - infinity turns it into NaN.
+    // +infinity counts as invalid, like NaN. So it is replaced by infinity - infinity, which is
+    // NaN.
     if (logit != -kInfinity)
       best = Better(best, {logit == kInfinity ? logit - logit : logit, token});
   }

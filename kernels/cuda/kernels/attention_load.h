@@ -104,8 +104,8 @@ class TileLoader {
   // Four threads copy the four octets (groups of eight elements) from number `octet` on. Returns
   // the first element of this thread's octet.
   BATON_DEVICE static int OwnOctet(int octet) { return (octet + ThreadIndex() % 4) * kOctet; }
-  // Copies this thread's octets of one key. The key's index in the tile is `part` + ThreadIndex() /
-  // 4.
+  // Copies the octets (eight neighbouring elements) of one key and its value that belong to this
+  // thread. The key's index in the tile is `part` + ThreadIndex() / 4.
   BATON_DEVICE void CopyKey(int part, const T* keys, const T* values, T* stage) const {
     constexpr int kPitch = kTilePitch<kHeadDim>;
     const int line = part + ThreadIndex() / 4;

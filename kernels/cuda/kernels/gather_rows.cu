@@ -3,7 +3,8 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// Each thread block takes a row, each thread an octet at a time. Moves 4 * cols bytes per row.
+// Each thread block copies one row, and each of its threads copies eight elements at a time. The
+// kernel reads and writes 4 * cols bytes per row in all.
 BATON_KERNEL(gather_rows, GatherRowsParams, 1024) {
   const int i = BlockX();
   const Bf16* const from = static_cast<const Bf16*>(params.in) + params.rows[i] * params.in_stride;

@@ -15,7 +15,8 @@
 
 namespace baton {
 
-// out[r] = table[tokens[r]]. If follows[r] is not negative, out[r] = table[sampled[follows[r]]].
+// out[r] is the row of `table` for one token: tokens[r] or, if follows[r] is not negative,
+// sampled[follows[r]], which the previous step sampled.
 struct EmbeddingParams {
   const void* table;       // [vocab, hidden]
   const int32_t* tokens;   // [rows], each in [0, vocab)
@@ -172,9 +173,9 @@ constexpr int kMergeAttentionWarps = 4;  // warps of a thread block, each for on
 template <int kHeadDim>
 constexpr int kAttentionStages = kHeadDim <= 128 ? 3 : 2;
 
-// Bytes of shared memory of a thread block of split_attention, which is one warp: queries, and the
-// keys and values of all stages. Rows are 16 bytes further apart than they are long, to avoid bank
-// conflicts.
+// Bytes of shared memory of a thread block of split_attention, which is one warp. They hold the
+// queries, and the keys and values of all stages of the pipeline. Each row is padded by 16 bytes,
+// to avoid bank conflicts.
 constexpr size_t SplitAttentionSharedBytes(int head_dim) {
   const int stages = head_dim <= 128 ? kAttentionStages<128> : kAttentionStages<256>;
   return (kAttentionTileRows + stages * 2 * kAttentionTileKeys) * (head_dim + size_t{8}) * 2;
@@ -196,8 +197,9 @@ struct AttentionPlanParams {
   int32_t prefill_rows;     // at least 1
   int32_t tile_rows;
   int32_t window;
-  // [rows + 1]: the number of items of all tiles that begin before the row. This is the first item
-  // of the tile that begins with the row, if one does. The last entry is the number of all items.
+  // [rows + 1]: entry r is the number of work items of all tiles that begin before row first_row +
+  // r. If a tile begins with this row, the entry is also the index of the tile's first item. The
+  // last entry is the number of all items.
   int32_t* first_item;
   AttentionItem* items;  // large enough for all items
 };

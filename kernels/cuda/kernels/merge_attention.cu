@@ -33,8 +33,9 @@ BATON_KERNEL(merge_attention, SplitAttentionParams, kMergeAttentionWarps * 32) {
       BATON_UNROLL
       for (int i = 0; i < kOctet; ++i) out[i] = merge.Of(out[i], values[i]);
     }
-    // Adds 0 to turn -0 into 0. A tile of which the row sees no key may have changed the sign of a
-    // zero, and must not change any bit of the result.
+    // Adds 0, which turns -0 into 0 and changes nothing else. Computing a tile of keys none of
+    // which this row sees may have turned -0 into 0. Such a tile must not change any bit of the
+    // result.
     BATON_UNROLL
     for (int i = 0; i < kOctet; ++i) out[i] = out[i] / sum + 0.0f;
     StoreOctet(static_cast<Bf16*>(attention.out) + row * attention.out_stride +

@@ -15,7 +15,8 @@ static_assert(kMaxHeadDim <= kTile * kOctet, "a lane holds at most one octet of 
 struct WarpScratch {
   float q[kMaxHeadDim];     // followed by zeros up to a whole octet
   float weights[2][kTile];  // [0] for keys of even tiles, [1] for odd tiles
-  // Each lane's sums of values; 9 floats apart, to avoid bank conflicts.
+  // Sums of values, kOctet for each lane. The sums of two lanes begin 9 floats apart, not 8, to
+  // avoid bank conflicts.
   float parts[kTile * (kOctet + 1)];
 };
 
@@ -33,9 +34,9 @@ BATON_DEVICE float Dot(const float* q, const T* k, int head_dim) {
 }
 
 // Computes the attention of one row and head with one warp, one tile of keys after another. First
-// each lane scores one key of the tile. Then the lanes share out the values: the keys are split
-// into g = 32 / `octets` groups of every g-th key, and each lane sums one octet of the head over
-// the keys of one group.
+// each lane scores one key of the tile. Then the warp sums the values: its lanes form g = 32 /
+// `octets` groups, each group takes every g-th key, and each lane of a group sums eight elements of
+// the head.
 template <typename T>
 BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const RowPlace& place,
                              int head, int kv_head, WarpScratch* scratch) {

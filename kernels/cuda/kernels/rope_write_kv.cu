@@ -47,8 +47,9 @@ BATON_DEVICE void RotateAndWriteRow(const RopeWriteKvParams& params, int row,
   const Bf16* const k = static_cast<const Bf16*>(params.k) + row * params.k_stride;
   const Bf16* const v = static_cast<const Bf16*>(params.v) + row * params.v_stride;
 
-  // Work items for threads, in this order: octets of q's rotated pairs, octets of k's rotated
-  // pairs, octets of k's elements that are not rotated, and octets of v.
+  // Work items for threads, in this order: rotated pairs of q, rotated pairs of k, elements of k
+  // that are not rotated, and elements of v. An item is an octet: eight neighbouring pairs or
+  // elements.
   const int turned = Octets(pairs), still = Octets(head_dim - 2 * pairs), whole = Octets(head_dim);
   const int after_q = params.heads * turned;
   const int after_k = after_q + pages.kv_heads * turned;

@@ -3,7 +3,8 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// Each thread block takes a chunk of a row, each thread eight logits. Reads 4 bytes per logit.
+// Each thread block takes a chunk of a row, and each of its threads takes eight logits. The kernel
+// reads 4 bytes per logit.
 BATON_KERNEL(sample_scan, SampleParams, kSampleThreads) {
   BATON_SHARED(float, maxima, kSampleThreads / 32);
   static_assert(kSampleThreads * kOctet == kSampleChunk);

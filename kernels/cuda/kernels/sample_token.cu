@@ -95,7 +95,8 @@ BATON_KERNEL(sample_token, SampleParams, kSampleTokenThreads) {
   };
   const int token = ask.greedy ? Greedy(row) : Sample(row, ask, memory, index);
 
-  // Finds the token's indices in the slot's lists.
+  // The row's slot holds a list of biases and the history of a sequence. Finds the sampled token in
+  // both.
   SampleBias* const biases = memory.biases + static_cast<int64_t>(ask.slot) * memory.max_biases;
   SampleHistory* const history =
       memory.history + static_cast<int64_t>(ask.slot) * memory.max_history;
@@ -113,8 +114,9 @@ BATON_KERNEL(sample_token, SampleParams, kSampleTokenThreads) {
   params.tokens[index] = token;
   result.token = token;
   result.status = kSampled;
-  // `given` in a list is the token's logit before sample_edit applied that list. Biases are applied
-  // before penalties. So if the token is in both lists, the list of biases has the original logit.
+  // Reports the token's logit before all edits. In both lists, `given` is the logit before
+  // sample_edit applied the list. sample_edit applies biases first, so if the token has a bias,
+  // `given` in the list of biases is the original logit.
   if (ask.logprobs) {
     result.logit = found[1] >= 0   ? biases[found[1]].given
                    : found[0] >= 0 ? history[found[0]].given

@@ -68,8 +68,8 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
       AddTile<T, kHeadDim>(queries, stage, stage + kAttentionTileKeys * kPitch,
                            tile * kAttentionTileKeys, view, scale, &state);
     }
-    // Waits until all lanes have finished reading q and the stages, which the next unit of work
-    // overwrites.
+    // Waits until all lanes have finished reading q and the stages (buffers of keys and values).
+    // The warp overwrites both for its next unit of work.
     SyncWarp();
 
     const int64_t lines = static_cast<int64_t>(unit) * params.plan.tile_rows * group;

@@ -182,7 +182,8 @@ void RunSplitCase(KernelTrial& trial, int i) {
   const size_t lines = items * tile_rows * attention.heads;
   ReferenceMemory* const first_item = trial.Scratch(attention.rows + 1);
   ReferenceMemory* const list = trial.Scratch(2 * items);
-  // In some cases the chunk is left to prefill_attention, so its rows must stay unchanged.
+  // In some cases the plan leaves out the chunk, because prefill_attention would compute it. The
+  // kernels under test must then not change the chunk's rows.
   const int prefill_rows = i % 5 == 3 && chunk > prompt ? chunk : INT32_MAX;
   const auto plan = [&](Side side) {
     return AttentionPlanParams{.step = attention.step.at(side),

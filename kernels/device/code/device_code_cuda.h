@@ -11,8 +11,8 @@
 #include "kernels/device/runtime/kernel.h"
 
 // A profiler shows the function as the kernel's name with a suffix. The launch bounds ask for only
-// one block per multiprocessor. Without that 1, ptxas limits the registers so that four blocks fit,
-// and spills the rest.
+// one block per multiprocessor. If they gave no number of blocks, ptxas would limit the registers
+// so that four blocks fit, and would spill the rest.
 #define BATON_KERNEL(name, Params, threads)                                                   \
   static __global__ void __launch_bounds__(threads, 1)                                        \
       name##_device(const __grid_constant__ Params);                                          \

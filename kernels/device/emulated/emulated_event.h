@@ -50,8 +50,8 @@ class SharedEvent {
   struct Page {
     std::atomic<uint32_t> recorded, wanted;
     std::atomic<uint32_t> ends;  // incremented each time a recording ends
-    // One slot per recording, at its number modulo kMaxOpen: the number, its process, and whether
-    // it has ended.
+    // The latest recordings of the event. Recording number n is in slot n modulo kMaxOpen, which
+    // holds n, the process that made the recording, and whether the recording has ended.
     std::atomic<uint64_t> recordings[kMaxOpen];
   };
   static_assert(std::atomic<uint32_t>::is_always_lock_free &&

@@ -33,7 +33,7 @@ struct SharedPoint {
   uint32_t recording = 0;
 };
 
-// A queue item that ends a recording of this process.
+// A queue item. Reaching it ends a recording that this process made of a shared event.
 struct SharedRecording {
   SharedPoint point;
 };

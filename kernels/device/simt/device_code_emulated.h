@@ -17,7 +17,8 @@
 #ifdef BATON_CHECKED
 #define BATON_SIMT_CHECKED true
 // The compiler does not treat calls of memcpy, memmove and memset as loads and stores. So these
-// calls go to functions of the checker with other names (checker_calls.cc).
+// calls go to functions with other names, which check the access and then copy or fill
+// (checker_calls.cc).
 extern "C" {
 void* memcpy(void*, const void*, size_t) noexcept __asm__("baton_simt_memcpy");
 void* memmove(void*, const void*, size_t) noexcept __asm__("baton_simt_memmove");
@@ -41,8 +42,8 @@ void* memset(void*, int, size_t) noexcept __asm__("baton_simt_memset");
 #define BATON_DEVICE_NAMESPACE emulated_kernels
 #ifdef BATON_CHECKED  // Inlined, so that messages name the kernel's line.
 #define BATON_DEVICE inline __attribute__((always_inline))
-// Not always inlined: kernels without checks share one copy of each function, so that programs stay
-// small.
+// In kernels without checks, the compiler may share one copy of each function instead of inlining
+// it, so that programs stay small.
 #else
 #define BATON_DEVICE inline
 #endif

@@ -23,9 +23,9 @@ class MemoryMap;
 struct SimtOptions {
   uint64_t seed = 0;
   size_t max_shared_bytes = 99 << 10;  // per block; default: the smallest limit of sm_80 and newer
-  // Memory that the kernel may touch, besides its own shared memory and parameters, and the
-  // program's constants. Null allows any memory. Checked by CopyAsync16 and by every access of a
-  // checked kernel; checked kernels also mark bytes as written.
+  // The memory that the kernel may touch. Its own shared memory, its parameters and the program's
+  // constants need not be listed. Null allows any memory. CopyAsync16 and every access of a checked
+  // kernel check this; checked kernels also mark bytes as written.
   MemoryMap* memory = nullptr;
   bool check = true;  // false: a checked kernel runs without its checks
   // Counts for each collective operation, under its name in messages ("Mma"), how often a warp ran

@@ -258,7 +258,7 @@ TEST(AccessCheckerTest, DataOfACopyIsNotTouchedBeforeItsWaitAndOthersBarrier) {
   ExpectFault(kCopies, 5, HasSubstr("outside shared memory"));
   ExpectFault(kCopies, 8, HasSubstr("source was written before its wait"));
   ExpectFault(kCopies, 7, HasSubstr("copy may still bring, begun by thread"));
-  // Checks one order of threads only: ascending.
+  // Runs case 40 with one order of threads only, unlike the cases above.
   EXPECT_THAT(MessageInAscendingOrder(kSharedFaults, 40), HasSubstr("races with the "));
 }
 

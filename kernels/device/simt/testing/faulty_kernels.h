@@ -70,10 +70,10 @@ extern const Kernel kGlobalFaults;
 //   13  memset beyond a shared array.
 extern const Kernel kBoundsFaults;
 
-// kProgram runs a program of accesses, in blocks of 64 threads. The program is given as the words
-// of `in`: the number of phases and then, for each phase, the way in which it ends (End), and one
-// step for every thread of the grid. A step is one access or none. All accesses are to 16 bytes: of
-// shared memory, or of `out` if `which` is 1.
+// kProgram runs a program of accesses, in blocks of 64 threads. The words of `in` are the program:
+// the number of phases and then, for each phase, the barrier that ends it (End) and one step for
+// every thread of the grid. A step is one access or none. All accesses lie in the same 16 bytes:
+// of `out` if the parameter `which` is 1, else of shared memory.
 struct ProgramStep {
   enum End : uint32_t { kNothing, kSyncWarp, kSyncThreads };
   // Returns a step as one word: the access's first byte, whether it writes, and its size. The word
