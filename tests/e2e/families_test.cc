@@ -217,8 +217,8 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
     ExpectLogprobsOfGoldenLogits(teacher);
     EXPECT_EQ(compared_, of_logits);
     for (int i = 0; i < forced; ++i) ExpectGoldenAt(i, teacher.prompt[prompt_.size() + i]);
-    // A token computed as part of the prompt has the same bits as the generated token, until the
-    // answer differs from the golden continuation.
+    // A token has the same bits if it is generated as if it is part of the prompt. Compares only
+    // until a generated token is not the golden one, because later tokens then follow other text.
     for (int i = 0; i < forced; ++i) {
       const v1::Token& token = answers[0].tokens[i];
       if (token.token_id() != continuation_[i]) break;

@@ -96,8 +96,8 @@ class CpuJudge {
   // Two prompt logprobs count as equal if they differ by at most this number of nats.
   double max_apart() const { return bounds_.gap / 2; }
   float temperature() const { return bounds_.temperature; }
-  // Returns the number of tokens in all different answers, and the number of those tokens where the
-  // CPU's choice was clear.
+  // Returns the number of tokens in all distinct answers, and the number of those tokens that were
+  // compared, because the CPU's choice was clear (answer_bounds.h).
   std::pair<int, int> counts() {
     MutexLock lock(&mutex_);
     return {tokens_, compared_};
@@ -546,8 +546,9 @@ TEST_F(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
   RunStorm(kDemoModel, {"cpu"}, 1800, FromEnvironment("BATON_KILLS", 24));
 }
 
-// Kills workers of a model whose rotary tables change as a sequence grows. So sequences also go
-// back to prefill without a kill. The model's attention windows are shorter than most prompts.
+// Kills workers of a model whose rotary tables change as a sequence grows. Each such change also
+// sends the sequence back to prefill, without a kill. The model's attention windows are shorter
+// than most prompts.
 TEST_F(KillTest, AModelOfWindowsAndManyRotaryTablesToo) {
   const ServedFolder folder(LongModelFolder(DType::kBF16, true));
   RunStorm(folder.path(), {"cpu"}, 600, std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));

@@ -167,8 +167,8 @@ TEST(ExpectFileTest, FindsTheFirstTokenThatDiffers) {
                            Answer(2, {7, 8, 9}), Answer(5, {1})},
                           {11, 12, 99, 11});
   EXPECT_EQ(result.failed, 2u);
-  // Two requests are not in the file: request 2, because its prompt has another hash, and request
-  // 5.
+  // Two requests are not in the file. Request 2 has another prompt than in the file: its hash is
+  // 99, not 13. The file has no request 5.
   EXPECT_EQ(result.unknown, 2u);
   EXPECT_EQ(result.compared, 2u);
   EXPECT_EQ(result.equal, 0u);

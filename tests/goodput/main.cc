@@ -78,7 +78,7 @@ const Command& CommandOf(const std::vector<std::string>& words) {
     RefuseToStart(absl::StrCat("unknown command '", words[0], "': the commands are ", names));
   }
   for (const std::string& flag : GivenFlags()) {
-    // Abseil's logging flags belong to every program.
+    // Every program has Abseil's logging flags, so every subcommand accepts them.
     if (absl::StartsWith(flag, "log_")) continue;
     if (absl::c_linear_search(command->flags, flag)) continue;
     RefuseToStart(absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}), " is not a flag of ",

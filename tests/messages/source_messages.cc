@@ -293,8 +293,8 @@ std::vector<SourceMessage> MessagesOfTemplate(absl::string_view source) {
   ForEachCall(source, "fail (printf \"", take_template);
   ForEachCall(source, "required \"", take_template);
   ForEachCall(source, "fail \"", [&](size_t at) {
-    // If the line begins with two braces, this `fail` is a function of the template. Else it is a
-    // command of a shell script.
+    // In a line that begins with two braces, `fail` is a function of the template. In all other
+    // lines it is a command of a shell script.
     const absl::string_view line = source.substr(source.rfind('\n', at) + 1);
     if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "{{")) return take_template(at);
     Add(source, at, ShellText(source, at), &messages);

@@ -232,7 +232,7 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
   }
 
   // Max tokens of a sequence. Attention is summed in spans of 1,024 keys. Sequences of a long model
-  // go beyond the first span, so that attention windows begin there, too.
+  // are longer than one span, so that attention windows also begin in the second span.
   const int max_tokens_ = GetParam().IsLong() ? 1500 : 256;
   std::vector<Isa> isas_;
   std::map<std::array<int, 3>, std::unique_ptr<World>> worlds_;

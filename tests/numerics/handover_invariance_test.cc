@@ -34,8 +34,8 @@ struct Truth {
   std::vector<TokenId> prompt;
   SamplingOptions sampling;
   std::vector<TokenId> answer;
-  // Hashes of rows of logits. `scored` has one for every position of the prompt except the last.
-  // `sampled` has one for each token of the answer, of the row from which it was sampled.
+  // Hashes of rows of logits. `scored` has the row of every position of the prompt except the last.
+  // `sampled` has, for each token of the answer, the row from which the token was sampled.
   std::vector<uint64_t> scored, sampled;
 };
 

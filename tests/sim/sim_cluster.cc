@@ -415,8 +415,8 @@ bool SimCluster::Turn() {
     const auto deliver = std::move(deliveries_.begin()->second);
     deliveries_.erase(deliveries_.begin());
     deliver();
-    // Carries out all actions before the next event, as the router does. So a leg that has just
-    // been paused delivers nothing more.
+    // Carries out all actions before the next event, as the router does. For example, once the
+    // router has paused a leg, which is one RPC to a worker, this leg delivers nothing more.
     for (CoreAction& action : router_->TakeActions()) Carry(std::move(action));
     worked = true;
   }

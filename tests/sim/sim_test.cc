@@ -52,8 +52,8 @@ class SimTest : public ::testing::Test {
     return request;
   }
 
-  // Sets all options that depend on the tokens so far. A sequence that goes back to prefill must
-  // then still count its earlier tokens.
+  // Sets all options that make a token depend on earlier tokens, and a logit bias. They must have
+  // the same effect after a sequence goes back to prefill.
   void LookBack(SamplingOptions* sampling) {
     sampling->repetition_penalty = 1.3f;
     sampling->frequency_penalty = 0.4f;

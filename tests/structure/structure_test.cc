@@ -43,7 +43,7 @@ const std::map<std::string, int>& Levels() {
       {"common/tokenizer", 1},
       {"common/up", 1},
       {"kernels/mutations", 2},
-      // Its arguments for sampling name a class of common/sampling, so its level is higher.
+      // A header of this module names a class of common/sampling, whose level is 1.
       {"kernels/backend", 2},
       {"kernels/conformance", 3},
       {"kernels/fake", 4},

@@ -208,8 +208,9 @@ TEST(LoadTest, AStallIsSeenInFull) {
   spec.duration = absl::Seconds(3);
   const RunResult run = RunOf(spec);
   ASSERT_GT(run.records.size(), kFirstStalled);
-  // Computes when the stall ended, in seconds of the load. No request can arrive before it was
-  // sent, so each request gives a lower bound.
+  // Computes when the stall ended, in seconds of the load. A request reaches the router no earlier
+  // than it was sent. So sent_s plus the rest of the stall at its arrival is never too late, and
+  // the largest of these values is used.
   double end_s = 0;
   for (const RequestRecord& record : run.records) {
     if (!record.measured) continue;

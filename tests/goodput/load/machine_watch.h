@@ -35,8 +35,8 @@ class MachineWatch {
   // false if no measurement was as fast.
   absl::StatusOr<bool> WaitUntilSteady(
       size_t side, int max, const std::function<bool()>& in_time = [] { return true; });
-  // Call after a load. Returns true if `side` is still as fast as at the beginning. If not, the
-  // load does not count, and Remark() mentions it.
+  // Call after a load. Returns true if `side`, which is an endpoint with a mode, is still as fast
+  // as when Begin() measured it. If not, the load does not count, and Remark() mentions it.
   absl::StatusOr<bool> StillSteady(size_t side);
 
   // Returns a note for the reader of the results, or an empty text.

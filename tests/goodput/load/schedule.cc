@@ -77,8 +77,8 @@ class LengthSource {
     return source;
   }
 
-  // Sets the lengths of `request`, whose `row` must be set. Counts the lengths that it cuts, for a
-  // remark, but not in the tail, because requests of the tail may never be sent.
+  // Sets the lengths of `request`, whose `row` must be set. Counts, for a remark, the lengths that
+  // it cuts. Lengths in the tail are not counted, because requests of the tail may never be sent.
   absl::Status Fill(bool in_tail, PlannedRequest* request) {
     const uint32_t prompt = prompt_.has_value() ? prompt_->Draw(&random_prompt_) : 0;
     const uint32_t output = output_.has_value() ? output_->Draw(&random_output_) : 0;

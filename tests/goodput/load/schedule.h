@@ -43,8 +43,8 @@ struct Schedule {
 using TextTokens = std::function<absl::StatusOr<std::vector<int32_t>>(const std::string& text)>;
 
 // Plans all requests of a load. Cuts an answer to at most half of `context_tokens`, and its prompt
-// to the rest. `tokens_of` is called once for each text of a prompt file that the load sends.
-// Without it, texts have no length and are not cut.
+// to the rest. `tokens_of` is called once for each text of a prompt file that the load sends. If it
+// is null, texts have no length and are not cut.
 //
 // Returns InvalidArgument if the spec, a trace or a prompt file can't be used, or if there would be
 // more than a million requests. Returns OutOfRange if no request falls into the window; the load

@@ -78,7 +78,8 @@ TEST(CellTest, WorkloadsAreToldApartByWhatTheyAre) {
   EXPECT_EQ(cells_of({{"trace", "/other/place/conv.csv"}}), 2u);
   std::vector<InputFile> files(1);
   files[0].runs = {SimulatedRun({.window_s = 5}), SimulatedRun({.seed = 2, .window_s = 5})};
-  // The first run has no flag `arrivals`, and the second names the default, poisson.
+  // The first run has no flag `arrivals`, and the second has its default value, poisson. So both
+  // runs have the same workload and form one cell.
   files[0].runs[0].spec.erase("arrivals");
   EXPECT_THAT(CellsOf(files, 0.9), SizeIs(1));
 }

@@ -167,8 +167,8 @@ ComparedMode CompareModes(const Cell& cell_a, const CellMode& a, const CellMode&
   const bool judges = capacity && !capacity->ratio.IsUnknown();
   if (judges) compared.figures.push_back(*capacity);
   const MeasuredLoad* load_a = LoadNear(a, cell_a.ReferenceRate());
-  // The ratio of the capacities is unknown, so goodput decides, at the highest rate at which both
-  // modes have loads.
+  // The ratio of the capacities is unknown. So the figures are compared at the highest rate at
+  // which both `a` and `b` have loads, and goodput decides.
   if (capacity && !judges) {
     const MeasuredLoad* common = nullptr;
     for (const MeasuredLoad& load : a.loads) {

@@ -22,8 +22,8 @@ SvgCanvas TargetsPlot(const Cell& cell, size_t mode);
 SvgCanvas GoodputPlot(const Cell& cell);
 // The capacity of each mode with its 95 % interval.
 SvgCanvas CapacityPlot(const Cell& cell);
-// The capacity of each mode relative to the capacity of the mode `base`, in every cell that has
-// both modes.
+// The capacity of each mode divided by the capacity of the mode `base`, in every cell that has this
+// mode and `base`.
 SvgCanvas OverviewPlot(const std::vector<Cell>& cells, const std::string& base);
 
 // Cumulative distribution of each latency over all offered requests, at the reference rate.

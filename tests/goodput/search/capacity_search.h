@@ -17,7 +17,8 @@ struct SearchOptions {
   double resolution = 0.03;  // The bracket is narrow enough when high <= low * (1 + resolution).
   double probe_s = 30;       // Measurement window of the first probe at a rate.
   double longest_s = 120;    // Max sum of the windows of all probes at one undecided rate.
-  // `probe_s` and `longest_s` grow if a low rate would offer fewer requests than this.
+  // Min number of requests that a probe offers. At low rates, windows longer than `probe_s` and
+  // `longest_s` are used to reach this number.
   double min_requests = 50;
   uint64_t seed = 1;  // Seed of the first probe. Each further probe uses the next number.
 };

@@ -27,8 +27,8 @@ class ComparedSearch {
   void Add(std::vector<uint8_t> good);
 
   const CapacitySearch& search(size_t mode) const { return searches_[mode]; }
-  // Return the min and max of what is still needed: seconds of measurement windows, and number of
-  // loads.
+  // The two functions return the min and max of what the search still needs: WindowsLeft the
+  // seconds of measurement windows, LoadsLeft the number of loads.
   Interval WindowsLeft() const;
   Interval LoadsLeft() const;
 
