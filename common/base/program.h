@@ -56,9 +56,9 @@ std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& 
 const std::vector<std::string>& GivenFlags();
 
 // Prints `lines`, which include their line ends, to standard output and flushes it. Use it for text
-// that scripts wait for or people look for, such as an address. With --log-format=json this prints
-// nothing, so that programs that read standard output and standard error together, such as
-// Kubernetes, see only JSON. So the caller must also log an event with the same facts.
+// that scripts wait for or people look for, such as an address. Prints nothing with
+// --log-format=json, because Kubernetes reads standard output and standard error together and must
+// see only JSON. The caller must also log an event with the same facts.
 void PrintAtStart(absl::string_view lines);
 
 // Exits with 2 because a flag or file can't be used. First prints "NAME: message" to standard

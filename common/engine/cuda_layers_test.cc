@@ -96,9 +96,9 @@ class LayersWorld {
   const std::unique_ptr<Engine> engine_;
 };
 
-// Copies of a layer's KV are right if they wait for the layer's event. Without this wait they come
-// too early for most seeds of the emulated device. This also shows that the step itself does not
-// wait for the copies.
+// Copies of a layer's KV are right if they wait for the layer's event. Copies that do not wait come
+// too early for most seeds of the emulated device. The early copies prove that the step itself does
+// not wait for copies.
 TEST(CudaLayersTest, ALayersEventIsBehindItsKvAndNothingWaitsForIt) {
   constexpr int kSeeds = 12;
   int early = 0;

@@ -158,8 +158,9 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
       StepPlan plan;
       std::vector<int> members;
       for (int i = 0; i < sequences; ++i) {
-        // If a sequence is sampled on the host, its next token is known only when the step has
-        // ended. So such a sequence takes part only in every second step.
+        // If the host samples a sequence's tokens, it knows the next one only when the step has
+        // ended, and the next step is started before that. So the sequence takes part in every
+        // second step.
         if (!on_device[i] && n % 2 == 1) continue;
         const int position = prompts[i] + (on_device[i] ? n : n / 2) - 1;
         PlanItem item = {.first_position = position,

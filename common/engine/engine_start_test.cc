@@ -219,8 +219,8 @@ TEST_F(EngineStartTest, AnyItemMayFollowAnyOther) {
                              .sampling = &warm,
                              .original_prompt_tokens = 3}}})
                   .ok());
-  // The second step continues the two sampled items of the first step in the opposite order.
-  // Between them stands a new prompt.
+  // The second step continues the two sequences that the first step sampled, in the opposite order.
+  // A new prompt stands between them.
   const auto third = pool_.Take(1).value();
   PlanItem last = Next(0, 2, other, &warm);
   last.first_position = 3;

@@ -124,7 +124,8 @@ struct Model::Parts {
   // The sizes of these weights must already be set.
   absl::Status LoadTensor(const Place& place, Backend* backend);
   absl::Status LoadAll(Backend* backend, const Progress& progress);
-  // Gives the rows in `data` to the backend, as the weights that `place` lists.
+  // Gives rows of a tensor to the backend. `data` holds the rows, and `place` lists the weights to
+  // which they belong.
   absl::Status LoadRows(const Place& place, DType type, const void* data, Backend* backend);
   absl::Status MakeAll(const RandomWeights& random, Backend* backend, const Progress& progress);
   // Refuses tensors that the model does not use. For example, a bias that config.json does not

@@ -151,9 +151,9 @@ struct ForwardResults {
   absl::Span<BackendSample> sampled;  // [logit_rows sampled by the backend]
 };
 
-// Called once per layer, in order. If `written` is null, the pool holds the layer's KV of all rows
-// of the step. Otherwise it does so once the event `written` has occurred. Each call comes before
-// the next layer begins, except in a step that the backend runs as a whole.
+// Called once per layer, in order. If `written` is null, the layer's KV of all rows of the step is
+// in the pool. If not, this KV is there once the event `written` has occurred. Each call comes
+// before the next layer begins, except in a step that the backend runs as a whole.
 using LayerDone = std::function<void(int layer, std::shared_ptr<DeviceEvent> written)>;
 
 // Runs a model. Holds the activation memory for steps of up to `max_rows` rows. One thread.

@@ -26,7 +26,8 @@ class TestFolder : public ScratchFolder {
   void EditHeader(absl::string_view name, const std::function<void(std::string&)>& edit) const;
 };
 
-// A tensor to write. Its values depend only on its name, so all files hold the same values.
+// A tensor to write to a file. Its values depend only on its name, so they are the same in every
+// file.
 struct TestTensor {
   std::string name;
   std::string dtype;  // F32, F16 or BF16

@@ -306,7 +306,8 @@ Sampler::Candidate Sampler::CutAtMass(uint64_t mass) {
   return ordered_[last];
 }
 
-// Samples one of the candidates that are not worse than `last`.
+// Samples one of the candidates whose weight is at least `min_weight` and that are `last` or are
+// preferred to it.
 TokenId Sampler::SampleFromCandidates(const Candidate& last, uint64_t min_weight,
                                       uint64_t uniform) {
   const auto kept = [&](const Candidate& one) { return !(last < one) && one.weight >= min_weight; };

@@ -159,9 +159,8 @@ TEST(SamplerTest, SamplesFollowThePlainDistribution) {
   }
 }
 
-// Checks that every pair of tokens is as frequent as two independent tokens would make it. Pairs
-// come from neighbouring positions, two answers to one request, two seeds, and one answer's
-// position with another answer's next position.
+// Checks that every pair of tokens is as frequent as two independent tokens would make it. The two
+// tokens of a pair differ in position, answer index or seed, or in both position and answer index.
 TEST(SamplerTest, SamplesAreIndependentAcrossPositionsAnswersAndSeeds) {
   constexpr int kSamples = 20000;
   std::vector<float> logits = {0.5f, 1.5f, -1, 0, 0.25f, 2, 1, -kInfinity};

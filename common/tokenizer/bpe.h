@@ -66,8 +66,9 @@ class Bpe {
   bool byte_fallback_ = false;
   bool fuse_unknown_ = false;
   TokenId unknown_ = -1;
-  // Token of each byte, or -1 for none. If `bytes_`, this is the token of the byte's character in
-  // the byte alphabet. Otherwise it is the token for `byte_fallback`.
+  // Token of each byte, or -1 for none. If `bytes_` is true, this is the token of the byte's
+  // character in the byte alphabet. Otherwise it is the token that byte fallback uses, such as
+  // <0x0A>.
   std::array<TokenId, 256> byte_ids_{};
   std::array<TokenId, 128> ascii_ids_{};
   absl::flat_hash_map<char32_t, TokenId> char_ids_;

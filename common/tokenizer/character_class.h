@@ -3,7 +3,7 @@
 namespace baton {
 
 // Character classes that Hugging Face tokenizers defines in code instead of in a pattern. Each
-// class follows the Unicode version that this library uses for it.
+// class follows the same version of Unicode as Hugging Face tokenizers does for this class.
 
 // Returns true for \w of the regex engine that Hugging Face tokenizers uses: Alphabetic, M, Nd, Pc,
 // Join_Control.

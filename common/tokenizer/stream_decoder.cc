@@ -104,8 +104,8 @@ void StreamDecoder::PushJoined(std::string text, std::string* out) {
     edge.start_left = 0;
     const absl::string_view kept = Decoder::StripStop(rest, step.from, step.stop);
     const size_t at_end = (rest.size() - kept.size()) / step.from.size();
-    // If the new text consists only of characters to strip, the characters held back earlier are
-    // still at the end of the text and may still be stripped.
+    // If the new text consists only of characters to strip, the characters held back earlier may
+    // still be stripped. So both stay held back, but never more than `step.stop` characters.
     const size_t held = kept.empty() ? std::min(edge.held + at_end, step.stop) : at_end;
     std::string certain;
     for (size_t sure = edge.held + at_end - held; sure > 0; --sure) certain += step.from;

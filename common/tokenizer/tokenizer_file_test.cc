@@ -129,9 +129,9 @@ TEST(TokenizerFileTest, NoCharacterMayBeLeftWithoutAToken) {
   EXPECT_TRUE(Load(file.dump()).ok());
 }
 
-// Applies `change` to the file `name`, checks that the result is refused, and returns the message.
-// `name` is llama2 (normalizer: Prepend, Replace; decoder: Replace, ByteFallback, Fuse, Strip) or
-// mistral3 (Metaspace).
+// Applies `change` to the tokenizer file `name`, checks that the result is refused, and returns the
+// message. Files: llama2 has a normalizer with the steps Prepend and Replace, and a decoder with
+// the steps Replace, ByteFallback, Fuse and Strip. mistral3 has Metaspace.
 std::string RefusalOf(const std::string& name, const std::function<void(json&)>& change) {
   json file = TestJson(name);
   change(file);

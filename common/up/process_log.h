@@ -30,7 +30,8 @@ class ProcessLog {
   // The last line of this run that is a warning or an error, in the form of last_line(). Empty if
   // there is none yet.
   const std::string& last_warning() const { return last_warning_; }
-  // The reason why this run refused to start, or the last line if it did not refuse.
+  // The reason why the process refused to start. If it did not refuse, the last line that it has
+  // logged.
   const std::string& reason() const { return refusal_.empty() ? last_line_ : refusal_; }
 
  private:

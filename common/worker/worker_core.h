@@ -28,8 +28,8 @@ namespace baton {
 class WorkerCore {
  public:
   using JobId = uint64_t;
-  // Runs closures on the KV thread, in the given order. If there is only one thread, it runs each
-  // closure immediately.
+  // Runs closures on the KV thread, in the given order. A program with only one thread passes a
+  // function that runs each closure immediately.
   using KvThread = std::function<void(std::function<void()>)>;
 
   virtual ~WorkerCore() = default;
