@@ -59,15 +59,15 @@ TEST_P(BackendConformanceTest, RopeRotatesAndWritesNothingButItsOwnSlots) {
     const int group = bench.Pick(1, 4), block_tokens = bench.Pick(1, 20);
     const KvLayout layout{3, bench.Pick(1, 3), head_dim, block_tokens, type};
     Scene scene = MakeScene(bench, layout, group, {40, 1010, 1});
-    // Three sequences: three rows from position 37 on, two rows from 1000 on, and one row at 0. Row
-    // 3 is a padding row.
+    // Rows 0 to 2 are a sequence from position 37 on, rows 4 and 5 one from 1000 on, and row 6 one
+    // at 0. Row 3 belongs to no sequence: it is a padding row.
     const std::vector<SequenceRows> sequences = {
         {0, 3, 37, scene.blocks[0]}, {4, 2, 1000, scene.blocks[1]}, {6, 1, 0, scene.blocks[2]}};
     const int cols = layout.kv_heads * head_dim;
     const auto q = bench.Activation(7, scene.heads * head_dim);
     const auto k = bench.Activation(7, cols), v = bench.Activation(7, cols);
-    // Each sequence has its own rope, or one rope serves all. For every third head_dim, the end of
-    // a head is not rotated.
+    // Each sequence has its own rope (rotary embedding), or all sequences share one. For every
+    // third head_dim, only the first elements of each head are rotated.
     const int pairs = round % 3 == 1 ? (head_dim + 2) / 4 : head_dim / 2;
     const auto first = Frequencies(2 * pairs), second = Frequencies(2 * pairs, 77);
     std::vector<Rope> ropes = {{first, 1}, {second, 1.2f}, {first, 0.7f}};

@@ -111,8 +111,8 @@ TEST_P(BackendConformanceTest, GemmMatchesDoubleArithmetic) {
         if (accumulate) sum += out(r, c), size += std::fabs(out(r, c));
         expected.push_back(sum);
         tolerance.push_back(size * (k / 16 + 8) * 0x1p-24 + bench.Slack(sum));
-        // The backend may add the bias to the old `out` and round, before it adds the matrix
-        // product.
+        // The backend may first add the bias to the previous content of `out`, and round the sum.
+        // So an error of this sum is allowed, too.
         if (with_bias && accumulate) tolerance.back() += bench.Slack(bias(0, c) + out(r, c));
       }
     }

@@ -184,8 +184,8 @@ TEST_P(IsaKernelsTest, ConversionsAreExactThereAndNearestEvenBack) {
     std::vector<float> wide(65536), plain_wide(65536);
     kernels().widen(all.data(), type, 65536, wide.data());
     plain().widen(all.data(), type, 65536, plain_wide.data());
-    // Even NaNs must have the same bits: where widening F16 makes a signalling NaN quiet, the plain
-    // kernels do so too. Widening Bf16 is only a shift.
+    // Even NaNs must have the same bits. Widening F16 may make a signalling NaN quiet, so the plain
+    // kernels must do that too. Widening Bf16 never does, because it only shifts the bits.
     EXPECT_TRUE(SameBytes(wide, plain_wide));
     // Tests the midpoint between each value and the next, and the floats on both sides of that
     // midpoint.
@@ -468,8 +468,9 @@ TEST_P(Bf16KernelsTest, DenormalsAreFlushedAndTheLargestOverflowAsInPlainCode) {
       return static_cast<uint16_t>((random_() & 0x807f) | static_cast<uint32_t>(Pick(low, high))
                                                               << 7);
     };
-    // Ranges of biased exponents: low and high for x, then low and high for w. The biased exponent
-    // of a product is the sum of those of its two factors, minus 127.
+    // Each kind has the limits of the biased exponents: low and high for x, then low and high for
+    // w. A product has the sum of the exponents of its factors, minus 127. So the first three kinds
+    // have denormals, and the last one may have products that overflow.
     const int kinds[][4] = {
         {0, 2, 120, 130}, {50, 66, 58, 66}, {0, 254, 0, 10}, {180, 191, 185, 191}};
     const int* kind = kinds[round % 4];

@@ -110,8 +110,8 @@ void AttentionLaunches::AppendMemory(std::vector<uint64_t>* memory) const {
   for (const auto& plans : fixed_plans_) {
     memory->push_back(reinterpret_cast<uintptr_t>(plans->memory.data()));
   }
-  // Sorts the addresses, because their order only says which window uses which memory at present. A
-  // recorded step does not depend on that: it makes its own plans.
+  // Sorts the addresses, because it does not matter which window uses which memory: a recorded step
+  // makes its own plans.
   std::sort(memory->begin() + first, memory->end());
 }
 

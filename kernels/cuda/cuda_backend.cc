@@ -524,7 +524,8 @@ class CudaBackend final : public Backend {
   struct Started {
     std::unique_ptr<DeviceEvent> ended;
     absl::Span<BackendSample> sampled;
-    // One event after each layer, if marks_ was set when the step was started.
+    // One event after each layer of the step. Empty if the caller did not ask for these events, and
+    // in decode steps.
     std::vector<std::shared_ptr<DeviceEvent>> layers;
     Pulse* pulse = nullptr;
   };

@@ -38,7 +38,7 @@ class Chance {
   std::mt19937 random_;
 };
 
-// A kind of logits for FillLogits, which fills one row.
+// One value of `kind`, which tells FillLogits how to fill the logits of a row.
 constexpr int kClose = 7;  // the first 5 logits are below 0 and differ by less than penalties do
 void FillLogits(Chance& chance, int kind, absl::Span<float> logits) {
   const int vocab = static_cast<int>(logits.size());

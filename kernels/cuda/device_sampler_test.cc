@@ -176,7 +176,7 @@ TEST_F(DeviceSamplerOnDevice, TwoStepsMayBeUnderWay) {
   EXPECT_FALSE(third->at(0)->logprob);
 }
 
-// The largest sums that a row can have: the largest vocabulary, with equal logits.
+// The largest vocabulary, with equal logits. No row can have a larger sum of weights.
 TEST_F(DeviceSamplerOnDevice, AFlatVocabularyIsCutByIds) {
   constexpr int kVocab = kMaxSampleVocab;
   const std::vector<float> flat(kVocab, 1.5f);

@@ -143,8 +143,8 @@ class Traffic {
   std::vector<SmallDecoder::Item> running_;
 };
 
-// Runs random traffic with recorded steps. Compares the logits of every step, and the whole pool at
-// the end, with those of each sequence running alone and not recorded.
+// Runs random traffic with recorded steps. The logits of every step, and the whole pool at the end,
+// must have the same bits as if each sequence ran alone and no step were recorded.
 void ExpectSameBits(const SmallDecoder::Shape& shape, uint32_t seed, int steps, int longest,
                     double min_replayed = 0.5) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);

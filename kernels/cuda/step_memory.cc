@@ -51,7 +51,8 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
     memory->attention_partials =
         std::max(memory->attention_partials, static_cast<size_t>(items * tile_bytes));
   }
-  // A recorded step has one plan for each window, which is valid for sequences of any length.
+  // For each attention window, a recorded step has one plan (list of work items) for sequences of
+  // any length.
   if (const int64_t recorded = RecordedRows(limits); recorded > 0) {
     const int64_t row_bytes = AttentionLineBytes(layout.head_dim) * limits.heads;
     const int64_t items =

@@ -44,9 +44,9 @@ class StepSamples {
   absl::Status Enqueue(float* logits, int rows);
   // Starts to copy the sampled tokens to the host. Copies nothing if the step samples nothing.
   absl::Status Fetch();
-  // Undoes Prepare for a step that could not be started: its sequences will join their slots anew
-  // when a token is next sampled for them. `is_put` is true if a part of the step was enqueued.
-  // Rows of the next step can then not follow rows of an earlier step.
+  // Undoes Prepare for a step that could not be started. The options of the step's sequences are
+  // uploaded again when a token is next sampled for them. `is_put` is true if a part of the step
+  // was enqueued: then rows of the next step can't follow rows of an earlier step.
   void Drop(bool is_put);
   // Waits for the oldest step for which Fetch was called and Take was not, and writes its tokens to
   // `sampled`. May be called only for steps that sampled a token.

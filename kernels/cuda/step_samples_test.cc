@@ -193,9 +193,9 @@ TEST(SampledStepTest, LogitsOfTheOtherRowsReachTheHost) {
   }
 }
 
-// The device samples the first token of a sequence, the host the second one, and the device all
-// later ones. The device's history of the sequence lacks the host's token. If that token got no
-// penalty, the logit bias would make the device sample it again.
+// The host samples the second token of a sequence, and the device all others. The device must
+// penalise the host's token, although the device did not sample it. Without the penalty, the logit
+// bias would make the device sample the same token again.
 TEST(SampledStepTest, ATokenThatTheHostSampledMeanwhileIsPenalised) {
   constexpr int kSteps = 5, kOnHost = 1;
   SamplingOptions sampling;

@@ -80,8 +80,8 @@ class StepUpload {
   };
   // Uploads the rotary embeddings (Rope) of an operation that belongs to no step.
   absl::Status UploadRopes(absl::Span<const Rope> ropes);
-  // Returns the rotary table of the current rows and ropes. These are from the step that began
-  // last, or from later calls of Rows and UploadRopes. Computes the table unless that has been done
+  // Returns the rotary table of the current rows and ropes. The step that began last has set both;
+  // later calls of Rows and UploadRopes replace them. Computes the table unless that has been done
   // already.
   absl::StatusOr<Ropes> RopeTable();
 

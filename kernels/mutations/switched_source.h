@@ -18,8 +18,8 @@ struct SwitchedChange {
 };
 
 struct SwitchedSource {
-  // The source, in which IsOn(number) (is_on.h) chooses between the text and the wrong text of each
-  // change. Every line keeps its number.
+  // The source with a switch for each change: IsOn(number) (is_on.h) chooses between `text` and
+  // `wrong`. Every line keeps its number.
   std::string code;
   // For each change, the first line of the source at which its wrong text differs from the source.
   std::vector<int> lines;

@@ -4,8 +4,8 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// One warp takes 32 rows at a time. Each lane counts the ranges of the tile that begins with its
-// row.
+// One warp takes 32 rows at a time, one row per lane. If a tile begins with the lane's row, the
+// lane lists the tile's work items, one for each range of keys.
 BATON_KERNEL(attention_plan, AttentionPlanParams, 32) {
   int items = 0;  // number of items of earlier rows
   for (int base = 0; base < params.rows; base += 32) {

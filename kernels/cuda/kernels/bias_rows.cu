@@ -3,8 +3,8 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// Each thread block takes a row, each thread an octet at a time. Moves 2 bytes per column, or 4 if
-// it accumulates.
+// Each thread block takes a row, each thread an octet (eight elements) at a time. The memory
+// traffic is 2 bytes per column, or 4 with `accumulate`.
 BATON_KERNEL(bias_rows, BiasRowsParams, 1024) {
   const Bf16* const bias = static_cast<const Bf16*>(params.bias);
   Bf16* const out = static_cast<Bf16*>(params.out) + BlockX() * params.out_stride;

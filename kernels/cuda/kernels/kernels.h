@@ -187,10 +187,10 @@ struct AttentionItem {
   int32_t range;
 };
 
-// Lists the work items of the rows [first_row, first_row + rows) of a step, in the order of rows. A
-// tile is up to `tile_rows` rows of one sequence, counted from the sequence's first row in
-// [first_row, first_row + rows). Sequences that have `prefill_rows` rows or more in the step are
-// left out, because prefill_attention computes them.
+// Lists the work items of the rows [first_row, first_row + rows) of a step, in the order of rows.
+// The rows of each sequence in this range are cut into tiles of `tile_rows` rows; the last tile may
+// be smaller. Sequences that have `prefill_rows` rows or more in the step are left out, because
+// prefill_attention computes them.
 struct AttentionPlanParams {
   StepRows step;
   int32_t first_row, rows;  // rows of the step

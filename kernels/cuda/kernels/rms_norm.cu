@@ -4,8 +4,9 @@
 namespace baton::BATON_DEVICE_NAMESPACE {
 
 // One warp computes a norm of up to 1,024 columns; a thread block has one to eight such warps.
-// Longer norms are computed by a thread block of eight warps each. A thread takes an octet at a
-// time. Moves 4 bytes per column: the second reading of a row comes from the cache.
+// Longer norms are computed by a thread block of eight warps each. A thread takes an octet (eight
+// elements) at a time. The memory traffic is 4 bytes per column: each row is read twice, the second
+// time from the cache.
 BATON_KERNEL(rms_norm, RmsNormParams, kRmsNormWarps * 32) {
   BATON_SHARED(float, squares, kRmsNormWarps);
   const int warps = params.n <= kMaxColumnsOfOneWarp ? 1 : kRmsNormWarps;  // warps for one norm

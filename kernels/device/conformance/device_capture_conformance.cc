@@ -168,8 +168,8 @@ TEST_P(DeviceRuntimeConformanceTest, AStreamThatJoinedMustBeWaitedFor) {
   Ok(runtime_->WaitFor(*forked, *side));
   Add(memory, memory, 1, 64, *side);
   ExpectRefused(runtime_->EndCapture(*stream_).status());
-  // The capture has failed, so both streams run their work instead of capturing it. `forked` cannot
-  // be used until it is recorded once more.
+  // The capture above has failed, so both streams run their work instead of capturing it. The event
+  // `forked` was recorded in that capture, and cannot be used until it is recorded again.
   ExpectRefused(runtime_->WaitFor(*forked, *stream_));
   ExpectRefused(runtime_->Query(*forked).status());
   ExpectRefused(runtime_->Synchronize(*forked));

@@ -39,10 +39,10 @@ class CudaGemms {
   // capture.
   absl::Status Begin();
 
-  // Runs a GEMM. The arguments of `gemm` must be checked, and it must have at least one row. All
+  // Runs a GEMM. The caller has checked the arguments of `gemm`, which has at least one row. All
   // calls must be for the device of the first call. No other stream may use `workspace` at the same
-  // time. After Begin(), Run allocates nothing on the device and does not wait, so it may be
-  // captured.
+  // time. After Begin(), Run allocates nothing on the device and does not wait, so a capture may
+  // contain it.
   absl::Status Run(const DenseGemm& gemm, void* workspace, cudaStream_t stream);
 
  private:

@@ -14,9 +14,9 @@ namespace baton {
 // error, so that the next call does not report it again.
 absl::Status CudaStatus(cudaError_t error, absl::string_view call);
 
-// Like CudaStatus, but for calls that can also fail because of another process or the host. An
-// error of such a call does not count as the end of CUDA. If CUDA has really ended, the next call
-// reports it.
+// Like CudaStatus, but for calls that can also fail because of another process or the host. So an
+// error of such a call is not reported to OnCudaFailure. If CUDA has really failed for this
+// process, the next call reports it.
 absl::Status CudaStatusOfOthers(cudaError_t error, absl::string_view call);
 
 // Returns true if the error ends CUDA for this process, so that CUDA works again only in a new

@@ -20,8 +20,8 @@ constexpr size_t kPage = 4096;
 // wrote too far.
 constexpr size_t kMargin = 256;
 constexpr uint8_t kUnwrittenByte = 0xff;
-// Freed pieces of up to this many bytes are filled like new memory. Larger ones give their pages
-// back and read as 0.
+// Freed pieces of up to this many bytes are filled like new memory. The pages of larger pieces are
+// given back to the operating system, and read as 0.
 constexpr size_t kMaxFilled = 1 << 20;
 
 // Returns the bytes that fill a margin, which is the memory after the end of an allocation. The

@@ -29,8 +29,8 @@ class OpenRecordings {
   // has the max number of open recordings.
   absl::Status Record(const std::shared_ptr<SharedEvent>& event,
                       const std::shared_ptr<EmulatedQueue>& queue);
-  // Returns the place of `recording` in this process's work. Returns nullopt if the recording has
-  // ended or is another process's.
+  // Returns the point that `recording` marks in the work of one of this process's streams. Returns
+  // nullopt if the recording has ended or is another process's.
   std::optional<StreamPoint> Find(const SharedPoint& recording) const;
 
  private:

@@ -42,8 +42,8 @@ struct EmulatedOptions {
 //
 // - The host cannot touch device memory: the access faults with an explanation, unless another
 //   thread runs device work at that moment. New memory holds 0xff. Copies and GEMMs that go beyond
-//   an allocation are refused. If a kernel writes just after an allocation, the next call that
-//   waits reports it.
+//   an allocation are refused. If a kernel writes to the bytes right behind an allocation, the next
+//   call that waits reports it.
 // - Work runs on the thread that waits for it (Synchronize, Query, Free, a copy to plain host
 //   memory). It runs as late as allowed, in an order sampled from the seed (StreamScheduler). So
 //   pinned memory is read and written late, too.

@@ -94,8 +94,8 @@ absl::Status StreamScheduler::Run(const Goals& goals, bool wait) {
       Step(*runnable[random_() % runnable.size()]);
       continue;
     }
-    // No needed work can run until other processes have run theirs. Marks the recordings that block
-    // it as wanted, and waits for one of them.
+    // All needed work waits for work of other processes. Asks those processes to run their work,
+    // and waits for one of these processes.
     SharedPoint other;
     for (const auto& queue : needed) {
       const auto* const point = std::get_if<SharedPoint>(&queue->items_.front());

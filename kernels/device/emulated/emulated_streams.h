@@ -58,14 +58,14 @@ class EmulatedQueue {
   uint64_t pushed_ = 0, done_ = 0;
 };
 
-// Runs the work of all streams on the thread that waits for some of it, as late as the order of the
-// work allows. Most calls run only the work that the awaited point depends on. Some calls, chosen
+// Runs the work of all streams, as late as the order of the work allows. The work runs on a thread
+// that waits for a point in it. Most calls run only the work before that point. Some calls, chosen
 // at random, run any work that can run. All of them run one item of a random stream at a time. So
 // if a program forgets a wait, most seeds run its work in a wrong order. The same program and seed
 // repeat that order.
 //
 // All functions are called with `mutex` held. The mutex is released while waiting for another
-// process's recording. `memory` is open while work runs.
+// process's recording. While work runs, `memory` is open, so that it can be accessed.
 class StreamScheduler {
  public:
   StreamScheduler(uint64_t seed, Mutex* mutex, EmulatedMemory* memory)

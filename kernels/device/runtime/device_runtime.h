@@ -25,8 +25,8 @@ struct DeviceInfo {
   size_t total_bytes = 0;
   size_t shared_bytes = 0;  // max per block
   // `workspace_bytes`: device memory that a kCompute stream allocates for GEMMs. `driver_bytes`:
-  // device memory to leave free for the driver, which allocates graphs, and kernels when they are
-  // first used.
+  // device memory to leave free for the driver. The driver allocates memory for graphs, and for
+  // each kernel at its first use.
   size_t workspace_bytes = 0, driver_bytes = 0;
   // Device memory that the driver has already taken for this process.
   size_t context_bytes = 0;

@@ -38,10 +38,11 @@ class AccessChecker {
   AccessChecker(ThreadBlock& block, const LaunchShape& shape, const void* params,
                 size_t params_bytes, const FiberStacks& stacks, MemoryMap* memory);
 
-  // Must be called when a block begins, once `current` names the block.
+  // Call it when a block begins, after the thread-local variable `current` has been set for the
+  // block.
   void BeginBlock();
-  // Checks an access by the running thread. `code` is the address to which the thread's call
-  // returns. `align` 1 allows any address.
+  // Checks an access by the running thread. `code` is the place of the access in the program: the
+  // address to which the call that reports the access returns. `align` 1 allows any address.
   void Access(const void* at, size_t bytes, size_t align, bool write, const void* code);
   // Checks an AtomicAdd of 4 or 8 bytes.
   void Add(const void* at, size_t bytes, const void* code);

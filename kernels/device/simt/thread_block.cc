@@ -156,7 +156,8 @@ void ThreadBlock::SyncThreads(Place place) {
   if (++at_barrier_ < shape_.threads) return Resume(Next());
   CountEpoch(epoch_);
   StartBarrierPhase();
-  // The first thread in the new order runs next, not the one that arrived last.
+  // All threads have come to the barrier, and the order of the warps is a new one. The first thread
+  // in that order runs next, not the thread that came last.
   const int first = FirstOf(warp_order_[0]);
   if (first != thread) Resume(first);
 }

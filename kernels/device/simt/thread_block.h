@@ -99,9 +99,9 @@ class ThreadBlock {
   // Stack of the running thread.
   int stack() const { return work_.threads[current.thread].stack; }
 
-  // SetError and then Abandon end the grid with this message, which follows the names of kernel,
-  // block and thread. There are two steps because Abandon() leaves the calling thread for good: its
-  // local variables are never destroyed.
+  // SetError sets the message with which Abandon then ends the grid, after the names of kernel,
+  // block and thread. These are two functions because Abandon() never returns: local variables of
+  // the calling thread are not destroyed.
   void SetError(absl::string_view message);
   [[noreturn]] void Abandon();
 

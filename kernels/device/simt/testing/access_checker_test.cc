@@ -29,8 +29,8 @@ struct alignas(16) Words {
   uint32_t word[kWords];
 };
 
-// Runs the kernel on a device with two pieces of memory: `in`, which is written, and `out`, which
-// is not.
+// Runs the kernel on a device with two pieces of memory. The bytes of `in` count as written, so the
+// kernel may read them. The bytes of `out` do not.
 absl::Status RunKernel(const Kernel& kernel, int which, uint64_t seed,
                        LaunchShape shape = {.threads = 64}) {
   struct {

@@ -46,10 +46,10 @@ extern const Kernel kLoadMatrix;
 // The kernels kBarriers, kExchange, kCopies and kShared run in blocks of 64 threads.
 
 // Threads that wait at a barrier or in a shuffle. `which` chooses the case:
-//   0  Right.
+//   0  No fault: all threads wait at the same barrier.
 //   1  Half of the threads return before the barrier.
 //   2  The threads wait at two different barriers.
-//   3  One lane waits in a shuffle instead.
+//   3  One lane waits in a shuffle, and the others at the barrier.
 //   4  The lanes wait at two different shuffles.
 //   5  One lane returns before a shuffle.
 extern const Kernel kBarriers;
