@@ -53,8 +53,8 @@ TEST_P(ColocatedTest, StreamsGoOnInEveryStepOfALongPrompt) {
     ++turns;
   }
   // A step has 8 tokens: 1 of the stream and 7 of the prompt. So the prompt's 100 tokens take 15
-  // steps. The worker hands out the results of the last step one turn later, or two turns later if
-  // the next step is started first.
+  // steps, each in one call of RunOnce. The next call hands out the results of the last step, or
+  // the call after that if the worker starts a step before the previous one has ended.
   EXPECT_EQ(turns, 1u + 100 / 7 + 1 + behind());
   Settle();
   EXPECT_EQ(first.ids(), stream.answer);

@@ -42,8 +42,8 @@ class DecodeCore final : public DecodeWorker {
     kReady,      // sequence with the KV of all its tokens but the last
     kEnding,     // sequence about to end with status `end`; the puller may still use its blocks
   };
-  // State of a pull that only the KV thread uses. The closure that starts the pull there sets `id`;
-  // the one that cancels the pull reads it.
+  // State of a pull, used only on the KV thread. The closure that starts the pull sets `id`, and
+  // the closure that cancels the pull reads it.
   struct Pull {
     uint64_t id = 0;
   };
@@ -156,7 +156,7 @@ class DecodeCore final : public DecodeWorker {
   std::map<JobId, Sequence> sequences_;  // oldest first
   std::deque<JobId> prompts_;            // sequences in kQueued or kComputing, oldest first
   // Number of free blocks that are kept for a refused ticket: prompts may not take them before the
-  // time owed_until_. If prompts_next_ is true, a ticket has overtaken a waiting prompt. Then no
+  // time owed_until_. If a ticket has overtaken a waiting prompt, prompts_next_ is true, and no
   // blocks are kept for tickets until a prompt has begun.
   int owed_ = 0;
   absl::Time owed_until_ = absl::InfinitePast();

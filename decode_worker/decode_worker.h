@@ -37,8 +37,9 @@ struct DecodeJob {
   SamplingOptions sampling;
 };
 
-// The worker has reserved KV blocks for this sequence, so the router may show the first token to
-// the client. Without a ticket, the first chunk of the prompt is about to run.
+// Sent once the worker has reserved KV blocks for the sequence, so the router may show the first
+// token to the client. If the worker has no ticket, it sends this before it computes the first
+// chunk of the prompt.
 struct DecodeReserved {};
 
 // Some tokens of the prompt with their logprobs. Sent only if the prompt is computed here and

@@ -297,8 +297,8 @@ TEST_P(OutgrownTest, ASequenceEndsWhereItsRotaryTableDoes) {
   ASSERT_TRUE(record.ended);
   EXPECT_TRUE(record.outgrown);
   EXPECT_EQ(record.ended->code(), absl::StatusCode::kFailedPrecondition);
-  // The rotary table covers 12 tokens: the prompt's 10 and two of the answer. Their KV still gives
-  // the third token of the answer.
+  // The rotary table covers 12 tokens: the prompt's 10 and two of the answer. From the KV of these
+  // 12 tokens, the worker can still sample the third token of the answer.
   EXPECT_EQ(record.ids(),
             std::vector<TokenId>(handover->answer.begin(), handover->answer.begin() + 3));
   ExpectAllBack();

@@ -35,9 +35,9 @@ class KvChecksums {
   virtual ~KvChecksums() = default;
 
   // Computes the checksums of `slices` after the work that `written` recorded has run. A null
-  // `written` means that the slices are already written. Calls `done` once, in the order of the
-  // calls of Take, from Take, Progress or Finish. `done` may call Take. The slices must not be
-  // written to before `done` is called.
+  // `written` means that the slices are already written. Calls `done` once, during this call or a
+  // later call of Take, Progress or Finish. Results come in the order of the calls of Take. `done`
+  // may call Take. The slices must not be written to before `done` is called.
   virtual void Take(std::vector<KvSlice> slices, std::shared_ptr<DeviceEvent> written,
                     Done done) = 0;
   // Calls `done` for the calls of Take whose checksums are ready. Returns true if there were any.

@@ -11,7 +11,8 @@
 namespace baton {
 namespace {
 
-// splitmix64: Steele et al., "Fast splittable pseudorandom number generators", OOPSLA 2014.
+// Returns word `index` of the test pattern of the worker with this epoch. Uses splitmix64 (Steele
+// et al., "Fast splittable pseudorandom number generators", OOPSLA 2014).
 uint64_t PatternWord(WorkerEpoch epoch, uint64_t index) {
   uint64_t z = epoch + (index + 1) * 0x9E3779B97F4A7C15ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;

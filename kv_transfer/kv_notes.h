@@ -21,8 +21,8 @@ struct KvNote {
     // owner -> reader: the blocks and layers that are ready, in the fields from `full_blocks` to
     // `payload`
     kState = 4,
-    // owner -> reader: this attempt may not pull the hand-over, or not any longer; `reason` says
-    // why
+    // owner -> reader: the reader may not pull the hand-over, or must stop pulling it; `reason`
+    // says why
     kRefused = 5,
     kRelease = 6,   // reader -> owner: the reader has everything (ok), or gives up (not ok)
     kReleased = 7,  // owner -> reader: the release has arrived

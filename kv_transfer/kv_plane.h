@@ -114,17 +114,19 @@ class KvPlane {
   // Returns the peers whose link is proven: a test pattern was read over the link without an error.
   // Always empty if Options::proves_links is false.
   std::vector<ProvenLink> links() const;
-  // Returns true if this worker has a usable peer, or has no peers at all. With `proves_links` a
-  // peer is usable once its link is proven. Otherwise a peer is usable if it has sent a note within
-  // the last five seconds.
+  // Returns true if this worker has a usable peer, or has no peers at all. At a decode worker
+  // (`proves_links` is true), a peer is usable once a test pattern has arrived right from it. At a
+  // prefill worker, a peer is usable if it has sent a note (control message) within the last five
+  // seconds.
   bool has_link_or_no_peers() const;
 
   // Does the work that is due: lets the transport move data, computes checksums, tests links, and
   // runs the publisher and the puller, which are the two sides of hand-overs. Returns true if
   // anything happened.
   bool RunOnce(absl::Time now);
-  // Call it after a RunOnce in which nothing happened. Waits like Transport::Wait, but only briefly
-  // while a device computes checksums.
+  // Call it after a RunOnce in which nothing happened. Waits until the transport has something to
+  // do, for at most `timeout`. The wait is very short while a device computes checksums, because
+  // their end can only be polled.
   void Wait(absl::Duration timeout);
 
   const Counters& counters() const { return counters_; }
@@ -155,7 +157,7 @@ class KvPlane {
   uint64_t IncarnationOf(WorkerEpoch peer) const;
   uint64_t BlocksOf(WorkerEpoch peer) const;
   std::string LinkOf(WorkerEpoch peer);
-  // Time of the last note from the peer.
+  // Time of the last note (control message) from the peer.
   absl::Time HeardFrom(WorkerEpoch peer) const;
 
   // Sends a note. A note that can't be sent is lost. If the connection is broken, closes it. If

@@ -194,8 +194,8 @@ void KvPublisher::TellReader(uint64_t id, const Handover& handover, KvNote::Reas
   plane_->Send(handover.reader, std::move(note));
 }
 
-// Refuses the note `asked`. The answer repeats the secret of that note, so that a wrong guess
-// reveals nothing.
+// Refuses `asked`, a note (control message) from a reader. The answer repeats the secret in
+// `asked`. It never has the hand-over's own secret, so a reader that guesses learns nothing.
 void KvPublisher::Refuse(const KvNote& asked, KvNote::Reason reason) {
   // A reader repeats its release if the answer was lost, and the hand-over is then gone already.
   // This is normal and is not counted.
@@ -268,7 +268,8 @@ bool KvPublisher::RunOnce(absl::Time now, bool drained) {
       handover.heard = false;
       if (handover.complete) handover.lease_end = now + options_.lease;
     }
-    // A note in the inbox may still renew the lease, so only an empty inbox proves silence.
+    // Notes (control messages) that wait in the inbox may renew the lease. So the lease ends only
+    // after all of them have been handled.
     if (!drained || now < handover.lease_end) {
       ++it;
       continue;

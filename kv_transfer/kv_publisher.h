@@ -37,8 +37,8 @@ class KvPublisher {
   // Opens a hand-over of `tokens` tokens whose KV will lie in `blocks`. `ended` is called once,
   // from RunOnce of the plane, unless Abort comes first. Its status is OK if a reader has pulled
   // everything, FailedPrecondition if the lease ran out, or Internal if the pool's device failed.
-  // After that call no note names `blocks`, and the caller may free them. A read that is still
-  // under way then finds another generation, and the pull fails.
+  // Once `ended` is called, the caller may free `blocks`: no later message to a reader names them.
+  // A pull that still reads a freed block finds that the block's generation has changed, and fails.
   KvTicket Open(const std::vector<BlockId>& blocks, int tokens,
                 std::function<void(absl::Status)> ended);
   // Announces KV that is in the pool, or will be once the work recorded by `written` has run:

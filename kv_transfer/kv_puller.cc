@@ -10,7 +10,8 @@
 namespace baton {
 namespace {
 
-// Interval between repeated notes while the owner has not answered.
+// Interval at which the kOpen note, which asks the owner for its KV, is sent again while the owner
+// has not answered.
 constexpr absl::Duration kAskAgain = absl::Milliseconds(200);
 // Interval between notes that renew the lease of the KV, once its owner has answered.
 constexpr absl::Duration kRenewEvery = absl::Seconds(1);
@@ -268,8 +269,9 @@ void KvPuller::Move(Running* running, bool drained) {
     End(running, running->pull.Verdict());
     return;
   }
-  // The owner counts as silent only if all notes in the inbox were handled and a kOpen note stayed
-  // unanswered. Otherwise a stop of this process would look like a stop of the owner.
+  // The owner counts as silent only if it left a kOpen note unanswered and this process has handled
+  // all messages in its inbox. Otherwise a pause of this process would look like silence of the
+  // owner.
   const bool silent = now_ - running->last_life >= options_.stall &&
                       now_ - running->unanswered_since >= options_.stall / 2;
   const bool stuck = running->reads > 0 && now_ - running->reads_since >= options_.stall;

@@ -28,8 +28,8 @@ struct PullResult {
   absl::Status status;
   std::string payload;    // the payload that the owner passed to Complete
   absl::Duration hidden;  // time spent pulling before the owner completed the hand-over
-  // Time from the owner's completion note until everything was checked. If the hand-over was
-  // complete before the pull started, the time counts from the start of the pull.
+  // Time from the owner's message that the hand-over is complete until everything was checked. If
+  // the hand-over was complete before the pull started, the time counts from the start of the pull.
   absl::Duration exposed;
   uint64_t bytes = 0;
   std::string link;  // as Transport::Link returns it: shm, tcp, ...
@@ -90,8 +90,8 @@ class KvPuller {
     absl::Time last_life;
     absl::Time next_open;
     bool landed = false;  // True if a read has ended since the last RunOnce.
-    // Start of the present wait for a read to end: the time at which the last read ended or, if no
-    // read was under way then, the time at which the next read began.
+    // Start of the present wait for a read to end. Set when a read ends, and when a read begins
+    // while no other is under way.
     absl::Time reads_since;
     // Time of the first kOpen note (the reader's request to the owner) after `last_life`, the
     // owner's last sign of life.

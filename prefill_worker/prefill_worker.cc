@@ -57,7 +57,7 @@ class PrefillCore final : public PrefillWorker {
     // Counts of the job's tokens. Set before the last chunk runs, if sampling depends on earlier
     // tokens.
     std::optional<TokenHistory> history;
-    // Set if logprobs of the prompt are wanted, until all of them are computed.
+    // Set while logprobs of the prompt are wanted and not all of them have been computed.
     std::optional<PromptScores> scores;
     absl::Status end;
 

@@ -36,7 +36,7 @@ class BouncedReads {
   // `inner` is the transport that carries reads and messages between the processes. Both pointers
   // must outlive all reads that Ask has begun, and `runtime` must outlive this object too.
   BouncedReads(DeviceRuntime* runtime, Transport* inner);
-  // Requires that no run is under way.
+  // Every run (contiguous read) that Ask accepted must have ended.
   ~BouncedReads();
 
   // Begins to read a run, which is a contiguous range of a peer's pool. The bytes go to `to`, in

@@ -25,9 +25,9 @@ constexpr uint64_t kAddressMagic = 0xBA70ADE71CEADD12ull;
 constexpr size_t kCopies = 64;
 // Max length of one wait while the device works, because the end of device work can only be polled.
 constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
-// Before the pools are freed, their readers have to close them. Limits on the wait for that: the
-// number of waits of one millisecond, and the number of calls of Progress (about as many as fit
-// into the time of all waits).
+// Before the transport frees its pools, it waits until their readers have closed them. Max number
+// of waits of one millisecond, and max number of calls of Progress, which take about as long as all
+// waits.
 constexpr int kLastWaits = 500, kLastProgress = 500 * 100;
 
 class DeviceTransport : public Transport {

@@ -109,8 +109,8 @@ void FaultyTransport::Disconnect(PeerId peer) {
                               [peer](const HeldNote& note) { return note.peer == peer; }),
                notes_.end());
   inner_->Disconnect(peer);
-  // End the reads that had not started. If a read was torn into halves and its first half has just
-  // ended in `inner_->Disconnect`, the second half is among them.
+  // Ends the reads that had not started. They include the second half of a read whose first half
+  // has just ended in `inner_->Disconnect`.
   std::vector<HeldRead> ended, kept;
   for (HeldRead& read : reads_) {
     (read.operation.peer == peer ? ended : kept).push_back(std::move(read));

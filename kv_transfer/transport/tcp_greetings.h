@@ -15,7 +15,8 @@
 
 namespace baton {
 
-// The two addresses at which a transport takes connections on one network interface.
+// Addresses at which a transport takes connections on one network interface: one for UCX, one for
+// TcpGreetings.
 struct TcpPlace {
   SocketAddress kv;       // Address at which UCX listens.
   SocketAddress greeter;  // Address at which TcpGreetings listens.
