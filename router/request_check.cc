@@ -12,8 +12,8 @@
 namespace baton {
 namespace {
 
-// Bits that are removed from a seed that the router makes up, so that 64 - 11 = 53 remain. JSON
-// readers keep a number of 53 bits exactly, so a client can send the seed again.
+// A seed that the router makes up has 64 - 11 = 53 bits. JSON readers keep a number of 53 bits
+// exactly, so a client can send the seed again.
 constexpr int kSeedShift = 11;
 
 constexpr size_t kMaxIdBytes = 128;

@@ -81,8 +81,8 @@ struct RouterServer::Parts {
         core(CoreOptions(options, &metrics)) {}
 
   void Tell(CoreEvent event) {
-    // Keeps `wakeup` alive. If a shutdown waits for just this event, this object may be gone as
-    // soon as the event is in the inbox.
+    // A shutdown that waits for this event may destroy this object as soon as the event is in the
+    // inbox. `alive` keeps `wakeup` alive for the call of Wake().
     const std::shared_ptr<Wakeup> alive = wakeup;
     inbox.PushAlways(std::move(event));
     alive->Wake();

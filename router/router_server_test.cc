@@ -679,7 +679,8 @@ TEST_F(RouterServerTest, AWorkerAtWhoseAddressAnotherProcessAnswersIsRefused) {
   status = attach(*no_worker, kProtocolVersion);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(status.error_message(), HasSubstr("the program that answers there is not a worker"));
-  // Workers of older versions do not have this service. The core tells them about the version.
+  // A worker of an older version may lack the service by which workers identify themselves, as
+  // `no_worker` does. The message must name its protocol version.
   status = attach(*no_worker, kProtocolVersion - 1);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(status.error_message(), HasSubstr(absl::StrCat("protocol ", kProtocolVersion - 1)));

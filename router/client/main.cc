@@ -28,7 +28,8 @@
 namespace {
 
 // StopStrings and BadWords hold all values of a flag that may be given several times, in order. The
-// first entry is the default value, which Abseil reports when it registers the flag.
+// first entry is not from the command line: it is the flag's default value, which Abseil reports
+// too.
 std::vector<std::string>& StopStrings() {
   static auto* strings = new std::vector<std::string>;
   return *strings;

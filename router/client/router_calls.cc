@@ -98,7 +98,8 @@ absl::StatusOr<std::string> RouterCalls::Health() {
 }
 
 absl::StatusOr<RouterCalls::HealthAndModels> RouterCalls::HealthWithModels() {
-  // Max times that both calls are made. If the router changes so often, any of its states will do.
+  // Max number of calls of Health and of ListModels until both agree on what is served. If the
+  // router changes as often as that, any of its states will do.
   constexpr int kTries = 10;
   HealthAndModels both;
   for (int i = 0; i < kTries; ++i) {

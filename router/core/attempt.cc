@@ -20,8 +20,8 @@ absl::Status WithContext(const absl::Status& status, absl::string_view context) 
 }
 
 // Fills in the fields that prefill and decode requests share: the prompt, the first `generated`
-// tokens of the answer, and the sampling options. Asks for logprobs of the prompt only if the leg
-// computes the prompt and some of these logprobs are still missing.
+// tokens of the answer, and the sampling options. Asks for logprobs of the prompt only if the
+// worker computes the prompt and some of these logprobs are still missing.
 template <class Proto>
 void Describe(const Request& request, size_t generated, bool computes_prompt, Proto* proto) {
   const std::vector<TokenId>& answer = request.answer.tokens();

@@ -85,8 +85,9 @@ class Attempt {
   // Handles the failure of `leg`, one of the attempt's RPCs to workers. Cancels the RPC unless it
   // has `ended` by itself. If a decode worker was full, may offer the same ticket to another one.
   End LegFailed(Leg& leg, absl::Status status, bool ended);
-  // Fails each leg whose worker has been silent for too long. Offers a waiting ticket to a decode
-  // worker again when its pause is over.
+  // Fails each leg (RPC to a worker) whose worker has been silent for too long. If the attempt's
+  // ticket waits, and the pause after the last offer is over, offers the ticket to a decode worker
+  // again.
   End CheckTimers();
 
   // Sends the client as many messages as it can take. Then pauses or resumes reading from the

@@ -61,9 +61,9 @@ class Clients {
   void Abort(Request& request);
   // Returns true if any request of the client has failed.
   bool Failed(RequestKey client) const;
-  // Returns the clients with several answers that have failed since the last call; the caller has
-  // to fail their other requests. Fail() does not do that itself, because its caller may be
-  // iterating over the queue.
+  // Returns the clients with several answers of which one has failed since the last call. The
+  // caller has to fail their other answers. Fail() does not, because its caller may be iterating
+  // over the queue.
   std::vector<std::pair<RequestKey, absl::StatusCode>> TakeFailed() {
     return std::exchange(failed_, {});
   }

@@ -17,9 +17,9 @@
 #include "router/core/slo_verdict.h"
 
 // Events that RouterCore takes, and actions that it asks for. The driver of the core chooses the
-// keys of requests and attach streams; the core chooses the keys of legs and workers. Keys are
-// unique for the life of the process and never 0. Wire messages that the router only passes on stay
-// as they are.
+// keys of requests and attach streams; the core chooses the keys of workers and of legs, which are
+// the RPCs to workers. Keys are unique for the life of the process and never 0. Wire messages that
+// the router only passes on stay as they are.
 namespace baton {
 
 using RequestKey = uint64_t;  // One client RPC.
@@ -59,7 +59,7 @@ struct ClientCancelled {
 struct ClientGone {
   RequestKey request;
 };
-// An event of a prefill leg. Ignored if the leg is cancelled.
+// An event of a prefill leg, which is a Prefill RPC. Ignored if the core has cancelled the RPC.
 struct PrefillSaid {
   LegKey leg;
   v1::PrefillEvent event;

@@ -428,8 +428,8 @@ class LyingWorkerTest : public RouterCoreTest {
     if (stop_token) event.mutable_finished()->set_stop_token_id(*stop_token);
     h.Tell(DecodeSaid{leg, event});
   }
-  // Expects that the router has given up the lying worker's leg and counted the fault, and that the
-  // request goes on at another worker with the `shown` tokens that the client has.
+  // Expects that the router has cancelled its RPC to the worker that lied, and counted the fault.
+  // The request must go on at another worker with the `shown` tokens that the client has.
   void ExpectFound(RequestKey r, size_t shown) {
     EXPECT_EQ(h.core.counters().data_loss, 1u);
     EXPECT_EQ(h.core.counters().migrations, 1u);
@@ -529,7 +529,8 @@ TEST_F(RouterCoreTest, ARestartDoesNotMixTwoModels) {
   h.First(h.PrefillLeg());
   h.Reserve(h.DecodeLeg());
   ASSERT_EQ(client(r).tokens.size(), 1u);
-  // In the end, the only attached pair of workers has other weights than the answer began with.
+  // All workers are replaced by a pair with other weights than those of the workers that began the
+  // answer.
   v1::Registration other;
   other.set_protocol_version(kProtocolVersion);
   other.set_model_fingerprint("other");

@@ -173,8 +173,8 @@ TEST_P(IdentityTest, ARolloutChangesTheIdentityOnce) {
     Pass(absl::Seconds(8));
     ask();
   }
-  // The new model gets only the last requests: it has more workers than the old model only once two
-  // of the three old pairs drain.
+  // The old model serves all requests until two of the three old pairs drain. Only then does the
+  // new model have more workers.
   EXPECT_THAT(served, testing::MatchesRegex("f+g+"));
   EXPECT_EQ(h.core.counters().identity_changes, 1u);
 }
@@ -295,7 +295,8 @@ TEST_P(IdentityTest, WorkersOfAnotherIdentityAreNamed) {
   EXPECT_EQ(h.serving.unused[8], "14 more ready workers are not used");
 }
 
-// Time during which the router slept does not count as time in which an identity has led.
+// An identity is served once it has had the most workers for ten seconds. Time during which the
+// router slept does not count.
 TEST_P(IdentityTest, TimeThatTheRouterSleptIsNoLead) {
   AttachPair("f");
   for (int i = 0; i < 2; ++i) AttachPair("g");

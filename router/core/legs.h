@@ -18,8 +18,8 @@ class RequestQueue;
 // One Prefill or Decode RPC. Exists from its start to its LegEnded.
 struct Leg {
   LegKey key = 0;
-  // Request whose attempt uses this leg. Null once the leg is closed: the core then only waits for
-  // its LegEnded.
+  // Request whose attempt uses this RPC. Null once the leg is closed: the core then only waits for
+  // the event LegEnded, which says that the RPC is over.
   Request* request = nullptr;
   WorkerKey worker = 0;
   bool prefill = false;
@@ -29,13 +29,13 @@ struct Leg {
   uint64_t prompt_tokens = 0;  // Prompt tokens that the worker has still to compute.
 };
 
-// Owns the RPCs to workers, and the list of requests whose ticket waits for a decode worker with
-// free blocks. Updates the load counts in Worker when legs open and close. Makes RequestQueue look
-// through the queue again whenever a worker may have become free for a prompt. Core's loop thread
-// only.
+// Owns the legs, which are the RPCs to workers, and the list of requests whose ticket waits for a
+// decode worker with free blocks. Updates the load counts in Worker when legs open and close. Makes
+// RequestQueue look through the queue again whenever a worker may have become free for a prompt.
+// Core's loop thread only.
 //
 // An attempt closes a leg that has failed. The leg then no longer counts as load of its worker, but
-// stays here until LegEnded.
+// stays here until the event LegEnded.
 class Legs {
  public:
   // The arguments outlive the object.
@@ -71,8 +71,8 @@ class Legs {
   // for a decode worker with free blocks. StopWaiting takes it off the list.
   void WaitForRoom(Request* request);
   void StopWaiting(Request* request);
-  // Makes the first waiting ticket due to be offered again now, because a decode worker may have
-  // free blocks.
+  // Makes the first request whose ticket waits offer the ticket again now, because a decode worker
+  // may have free blocks.
   void RoomFreed();
   // Returns the decode workers that may get a waiting ticket: KV that is computed and waits for a
   // decode worker with free blocks. RequestQueue starts no prompt that might take these workers'

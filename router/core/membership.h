@@ -18,8 +18,8 @@ namespace baton {
 // Core's loop thread only.
 //
 // A registration that is refused changes nothing, and its stream is closed. A worker whose stream
-// or reports have stopped gets no new work. Its legs go on, and the worker is dropped when it has
-// no legs left.
+// or reports have stopped gets no new work. Its running RPCs go on, and the worker is dropped when
+// all of them have ended.
 class Membership {
  public:
   // `core` outlives the object.

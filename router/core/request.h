@@ -32,7 +32,8 @@ struct QueueEntry {
 struct ClientStream {
   bool writable = true;                 // Everything that was sent has left the router.
   std::deque<v1::Token> unsent_scores;  // Logprobs of the prompt that were not sent yet.
-  // Time since which at least --client-buffer-tokens tokens wait.
+  // Time since which at least --client-buffer-tokens tokens have waited for the client to read
+  // them.
   std::optional<absl::Time> slow_since;
   std::optional<absl::Time> ended_at;  // Time at which the request finished.
   absl::Duration leave_limit;  // Time after `ended_at` that the client has to read the rest.

@@ -59,9 +59,8 @@ class Round {
     return Choice::kTaken;
   }
 
-  // Returns true if it is certain that no queued request can get a worker in this round. False
-  // proves nothing: all workers may still be busy. `queued` is the number of queued requests of
-  // each mode.
+  // Returns true if it is certain that no queued request can get a worker in this round. May return
+  // false although all workers are busy. `queued` is the number of queued requests of each mode.
   bool Closed(const std::array<int, v1::ServingMode_ARRAYSIZE>& queued) const {
     for (size_t mode = 0; mode < queued.size(); ++mode) {
       if (queued[mode] > 0 &&

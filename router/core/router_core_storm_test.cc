@@ -79,8 +79,8 @@ class Storm {
     ASSERT_GT(ok, 0);
     // Only the faults that this test caused may count as data loss.
     ASSERT_LE(counters().data_loss, data_loss_);
-    // The router counts no load at the prefill workers any more: both take as many prompts as at
-    // the start.
+    // No request runs any more, so the router must count no load at the two prefill workers. Both
+    // take as many prompts as at the start.
     for (int i = 0; i < 2 * kPrompts; ++i) h_.Arrive({1, 2, 3}, 2);
     ASSERT_EQ(h_.legs.size(), 2u * kPrompts);
     ASSERT_EQ(h_.core.queued(), 0u);

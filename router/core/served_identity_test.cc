@@ -63,7 +63,8 @@ TEST(ServedIdentityTest, ALeadThatBreaksBeginsAnew) {
       {{kOld, {.usable = 1}}, {kNew, {.usable = 2}}, {kThird, {.usable = 3}}}, At(20)));
   EXPECT_EQ(served.leader(), kThird);
   EXPECT_EQ(served.ChangesAt(), At(30));
-  // An identity that only reaches the leader's number of workers does not replace the leader.
+  // The leader is the identity with the most workers. An identity with as many workers as the
+  // leader does not replace it.
   EXPECT_FALSE(served.Update(
       {{kOld, {.usable = 1}}, {kNew, {.usable = 3}}, {kThird, {.usable = 3}}}, At(25)));
   EXPECT_EQ(served.leader(), kThird);

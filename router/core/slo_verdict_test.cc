@@ -106,8 +106,8 @@ TEST(SloFromProtoTest, TargetsAreMillisecondsAboveNone) {
   EXPECT_THAT(SloFromProto(slo).status().message(), HasSubstr("slo.tpot_ms is -2"));
 }
 
-// Answers of which a worker was lost, so that another attempt added its phases: `late` after the
-// first token was shown, `slow` and `waited` before.
+// A worker is lost, and the time of a second attempt is added to the answer's phases. In `late`,
+// this happens after the first token was shown; in `slow` and `waited`, before that.
 TEST(SloVerdictTest, WhatALaterTryTookExplainsNoTtftAndAnEarlierOneNoTpot) {
   const LatencyTargets targets = {absl::Milliseconds(100), absl::Milliseconds(10)};
   const v1::Timing at_first = TimingOf({10, 60, 30, 0, 5});

@@ -39,8 +39,8 @@ absl::Status CheckRegistration(const v1::Registration& r, const std::string& mod
   return absl::OkStatus();
 }
 
-// Returns the prompt tokens that wait at the worker. Those of this router count as soon as a leg
-// opens, those of other routers once the worker reports them.
+// Returns the prompt tokens that wait at the worker. Tokens that this router sends count as soon as
+// their RPC begins. Tokens of other routers count once the worker reports them.
 uint64_t PromptTokensAt(const Worker& worker) {
   return worker.prompt_tokens + worker.others_prompt_tokens;
 }
@@ -328,8 +328,8 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& p
   return choice;
 }
 
-// Each running sequence counts as kSequenceTokens prompt tokens: it delays the new sequence,
-// because every step of its batch takes longer.
+// Chooses the decode worker with the least load that has a place for the request. Each running
+// sequence counts as kSequenceTokens prompt tokens, because it makes every step longer.
 WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places& places,
                                                  absl::Time now, Worker** chosen) {
   constexpr uint64_t kSequenceTokens = 16;

@@ -84,8 +84,8 @@ struct IdentityWorkers {
 };
 
 // Owns the records of the workers that have attached. Knows which workers can work together, and
-// chooses the workers for a request. Part of RouterCore: runs on its thread, adds no actions and
-// reads no clock. A Worker stays at its address until Forget() removes it.
+// chooses the workers for a request. Part of RouterCore: runs on its thread, starts no RPC, and
+// reads no clock. Pointers to a Worker are valid until Forget() removes the worker.
 class WorkerTable {
  public:
   // A worker is stale if its last report is older than `report_limit`. `keep_capacity` is the time
@@ -109,7 +109,8 @@ class WorkerTable {
   // Notes that the stream `attach` is closed. Returns null if no worker is attached by this stream.
   // The worker's record stays.
   Worker* Detach(AttachKey attach, absl::Time now);
-  // Moves the time of the last reports forward by `by`, during which the router was not running.
+  // Adds `by`, the time during which the router was not running, to the time of each worker's last
+  // report. So this time does not count as silence of a worker.
   void Excuse(absl::Duration by, absl::Time now);
   // Removes detached workers without legs: replaced workers immediately, others after
   // `forget_after`. Returns their keys. Pointers to removed workers become invalid.
@@ -191,8 +192,8 @@ class WorkerTable {
   // no worker of the other role is attached.
   std::string WithoutPartner(const Worker& worker) const;
   // Returns a sentence on the worker that is missing to meet `need`: a pair if `pair` is true,
-  // otherwise a single decode worker. `begun` is true if the request is bound to its identity, so
-  // that the router may serve another identity by now.
+  // otherwise a single decode worker. `begun` is true if the answer has begun: the request then
+  // stays with its identity, even if the router now serves another one.
   std::string Missing(const Need& need, bool pair, bool begun, absl::Time now) const;
   // Max number of workers that Unused() describes in a sentence each.
   static constexpr size_t kMaxUnused = 8;
@@ -219,7 +220,7 @@ class WorkerTable {
    public:
     explicit Capacity(absl::Duration keep) : keep_(keep) {}
     int64_t tokens() const { return tokens_; }
-    // `largest` is the largest capacity of the ready workers; 0 if there are none.
+    // `largest` is the largest capacity of a ready worker, in tokens; 0 if no worker is ready.
     void Update(int64_t largest, absl::Time now);
     // Time at which the next Update() lowers the capacity, because it has been smaller for long
     // enough; InfiniteFuture if the capacity is not smaller.

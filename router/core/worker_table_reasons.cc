@@ -109,8 +109,9 @@ std::string WorkerTable::Missing(const Need& need, bool pair, bool begun, absl::
       if (why.empty()) why = WithoutPartner(prefill);
       for (const auto& [other_key, decode] : workers_) {
         if (!Ready(decode, now) || !Compatible(prefill, decode)) continue;
-        // Two workers that fit but have no link explain more than two that do not fit. It takes a
-        // moment to prove a link, so most often nothing is wrong.
+        // These two workers fit, but their link is not proven yet. That takes a moment, so most
+        // often nothing is wrong. This reason is more useful than one about workers that do not
+        // fit.
         return absl::StrCat("prefill worker ", prefill.name.address, " and decode worker ",
                             decode.name.address,
                             " fit, and the decode worker is still proving its KV link to the "

@@ -53,7 +53,7 @@ struct ClientSide {
   bool gone = false;
 };
 
-// A leg that the core has started and that has not ended.
+// A leg (RPC to a worker) that the core has started and that has not ended.
 struct OpenLeg {
   bool prefill = false;
   WorkerName worker;
