@@ -19,8 +19,9 @@ set(baton_left_to_the_machine
 install(RUNTIME_DEPENDENCY_SET baton_libraries PRE_EXCLUDE_REGEXES ${baton_left_to_the_machine}
         LIBRARY DESTINATION lib COMPONENT libraries)
 
-# UCX opens its modules by name, in a folder ucx/ beside its own libraries. Only transports and memory
-# hooks are copied. Those for AMD's GPUs would load that vendor's libraries from the machine.
+# UCX opens its modules by name, in a folder ucx/ beside its own libraries. Only transports and
+# memory hooks are copied. Modules for AMD's GPUs are not, because they would load AMD's libraries
+# from the machine.
 file(GLOB modules "${UCX_LIBDIR}/ucx/libuc[mt]_*.so.0")
 list(FILTER modules EXCLUDE REGEX "_rocm\\.so")
 foreach(module IN LISTS modules)

@@ -174,8 +174,8 @@ void BenchAttentionVariants(DeviceBench& bench) {
       variants.push_back(
           {absl::StrCat(name, "blocks of ", tokens, " tokens"), choice(*others.back())});
     }
-    // A worker's pool holds all layers of a block side by side, so that one layer's keys and values
-    // lie far apart. This variant measures the cost.
+    // A block of a worker's pool holds the KV of all layers, so the KV of one layer is spread over
+    // the pool. This variant measures how much slower attention is because of that.
     KvLayout all_layers = AttentionLayout(tiny, usual_tokens);
     all_layers.layers = tiny ? 2 : 32;
     if (s.rows == 1) {

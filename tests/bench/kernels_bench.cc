@@ -1,7 +1,8 @@
-// Rates of the CPU backend, compared with rates of the machine in the same run: `of_read` is the
-// share of a plain read of memory, and `of_peak` the share of fused multiply-adds on registers. The
-// speed of a machine drifts, and other programs disturb it. So compare shares, and not rates. Both
-// yardsticks run again at the end.
+// Rates of the CPU backend, as shares of what the machine reaches in the same run. `of_read` is the
+// rate at which a kernel reads, divided by that of a plain read of memory. `of_peak` is its rate of
+// arithmetic, divided by that of fused multiply-adds on registers. Compare shares, not rates: the
+// speed of a machine drifts, and other programs disturb it. The plain read and the multiply-adds
+// are measured again at the end.
 
 #include <algorithm>
 #include <chrono>

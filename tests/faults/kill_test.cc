@@ -71,7 +71,8 @@ class CpuJudge {
   explicit CpuJudge(const std::string& model, std::unique_ptr<Truth> truth)
       : bounds_(AnswerBoundsOf(model)), truth_(std::move(truth)) {}
 
-  // Returns true if `ids` has the CPU's token wherever the CPU's choice is clear. Any thread.
+  // Returns true if `ids` has the CPU's token at each position where the CPU's choice is clear,
+  // which means that errors of the device can't change it. Any thread.
   bool Chose(const std::vector<TokenId>& prompt, const std::vector<TokenId>& ids,
              SamplingOptions sampling) {
     MutexLock lock(&mutex_);

@@ -44,8 +44,8 @@ TEST(SlosCommandTest, AnSloIsFoundByItsNameFromAnyFolder) {
   EXPECT_THAT(run.output, Not(HasSubstr("slo")));
 }
 
-// Runs a copy of the program in a folder that looks like an installation, with only bin/ and
-// share/.
+// Runs a copy of the program that is installed in a folder with only bin/ and share/. It must find
+// the SLO files in share/.
 TEST(SlosCommandTest, AnInstalledProgramFindsThoseBesideIt) {
   const ScratchFolder folder;
   fs::create_directory(folder.File("bin"));

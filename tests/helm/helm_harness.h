@@ -34,8 +34,8 @@ class HelmTest : public testing::Test {
   // Renders the chart's manifests for Kubernetes 1.31.0. No test depends on this version, and a
   // --kube-version in `arguments` replaces it.
   Ended Template(const std::string& arguments) const;
-  // Renders the chart as in a cluster that has certain objects. Each pair in `found` has a lookup,
-  // exactly as templates/`file` writes it, and the object that the lookup returns, in JSON.
+  // Renders the chart as in a cluster that has certain objects. Each pair in `found` has the text
+  // of a call of `lookup` in templates/`file`, and the object that the call returns, in JSON.
   Ended TemplateWhere(const std::string& file,
                       const std::vector<std::pair<std::string, std::string>>& found,
                       const std::string& arguments) const;

@@ -64,7 +64,7 @@ TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
       {"listenAddress=localhost", {"/listenAddress", "[::]"}},
       {"numerics=fast", {"/numerics", "avx512-bf16"}},
       {"prefill.tolerations[0].effect=NoSchedul", {"/prefill/tolerations/0/effect", "NoExecute"}},
-      // The chart would use 0 for a value of null.
+      // The schema must refuse null, for which the chart would use 0.
       {"decode.replicas=null", {"/decode'", "missing property 'replicas'"}},
       {"prefill.drain.graceSeconds=null", {"/prefill/drain'", "missing property 'graceSeconds'"}},
       {"fullnameOverride=My_Baton", {"/fullnameOverride", "My_Baton"}},
@@ -220,7 +220,7 @@ TEST(SchemaFileTest, IsStrictEverywhere) {
   std::set<std::string> loose;
   FindLoose(schema, "", &loose);
   EXPECT_EQ(loose, FreeObjects());
-  // Tests FindLoose itself with a small schema.
+  // Tests FindLoose, the function that lists the parts of a schema that accept any key or value.
   loose.clear();
   FindLoose(json::parse(R"({"properties": {
       "bare": {"type": "object"}, "any": {}, "true": true, "list": {"type": "array"},

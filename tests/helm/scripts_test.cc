@@ -114,10 +114,11 @@ TEST_F(HelmScriptTest, PodsWaitForTheModelThatIsFetched) {
 
 constexpr int kOnceStopped = -1;
 
-// Runs the script of the goodput Job with a fake tool. The tool's command `run` writes `run_file`,
-// unless the text is empty, and exits with `run_status`. If `run_status` is kOnceStopped, the
-// script gets a SIGTERM during `run`, and `run` then exits with 130. The tool's command `report`
-// exits with `report_status`. A run file of an earlier revision already exists.
+// Runs the script of the goodput Job with a fake tool. The tool's command `run` writes the text
+// `run_file` to the run file, or nothing if the text is empty, and exits with `run_status`. If
+// `run_status` is kOnceStopped, the script gets a SIGTERM during `run`, and `run` then exits with
+// 130. The tool's command `report` exits with `report_status`. A run file of an earlier revision
+// already exists.
 Ended RunGoodputJob(const std::string& rendered, const std::string& run_file, int run_status,
                     int report_status) {
   const ScratchFolder folder;

@@ -158,8 +158,8 @@ TEST(ShapesTest, EightBillionInTwelveGibAreRefusedInBothVersionsOfControlGroups)
 struct Taken {
   uint64_t own = 0;   // Heap and stacks.
   uint64_t file = 0;  // Mapped files, such as the weights.
-  // The process's own KV pool, UCX's segments, and the pages of the peer's pool that the process
-  // has read.
+  // Shared memory: the process's own KV pool, UCX's segments, and the pages of the peer's pool that
+  // the process has read.
   uint64_t shared = 0;
   // The same as `shared`, but the size of each page is divided by the number of processes that map
   // it.

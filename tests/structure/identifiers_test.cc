@@ -75,8 +75,8 @@ bool IsMeant(const std::string& path, const std::vector<std::string>& words, siz
   // In the load tester, "draw" has its ordinary meaning: it draws plots, and random numbers from a
   // distribution.
   if (absl::StartsWith(word, "draw")) return !absl::StartsWith(path, "tests/goodput/");
-  // Only a matrix multiplication on the device must be called a GEMM. Merges of tokens and random
-  // numbers have products, too.
+  // Only a matrix multiplication on the device must be called a GEMM. Elsewhere, "product" has its
+  // ordinary meanings, as for random numbers and merges of tokens.
   if (absl::StartsWith(word, "product")) {
     return absl::StartsWith(path, "kernels/cuda") || absl::StartsWith(path, "kernels/device");
   }
@@ -110,7 +110,8 @@ TEST(IdentifiersTest, HaveNoWordThatTheGlossaryReplaced) {
         const std::string name = code.substr(begin, at - begin);
         // The name std::promise comes from the standard library.
         if (begin >= 5 && code.compare(begin - 5, 5, "std::") == 0) continue;
-        // Names of test cases are sentences, so the words have their ordinary meaning.
+        // Skips names of test cases: they are sentences, in which a replaced word may have its
+        // ordinary meaning.
         if (name == "TEST" || name == "TEST_F" || name == "TEST_P") {
           at = std::min(code.find(')', at), code.size());
           continue;

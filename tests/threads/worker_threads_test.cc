@@ -351,7 +351,8 @@ class WorkerThreadsTest : public ::testing::Test {
     const int prompt_tokens = static_cast<int>(asked.prompt.size());
     auto record = std::make_shared<Record>();
     PrefillWorker& p = *prefill_[pick(0, 1)]->core;
-    // Calls Load() on this thread, because the attach thread of a real worker calls it, too.
+    // Calls Load() on a thread that is not the loop thread of the core, as a worker's attach thread
+    // does.
     EXPECT_LE(p.Load().free_blocks, kBlocks);
     std::optional<PrefillWorker::JobId> prefill;
     std::optional<KvTicket> ticket;

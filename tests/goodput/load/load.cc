@@ -201,8 +201,8 @@ void Load::TellProgress(const std::function<void(const RunProgress&)>& on_progre
     if (!on_progress) continue;
     sent.push_back(streams_.sent());
     if (sent.size() > 6) sent.pop_front();
-    // Reads `good` before the other counts. They include all good requests, so `good` can't exceed
-    // them, although requests end meanwhile.
+    // Reads `good` before the number of measured requests, which includes the good ones. So `good`
+    // can't exceed that number, even if requests end between the two reads.
     const uint32_t good = streams_.good();
     RunProgress progress{.elapsed_s = std::max(0.0, SecondsSince(start_)),
                          .total_s = schedule_.window_end_s,

@@ -564,7 +564,8 @@ TEST(UnloadedTest, AnswersOfOneTokenHaveNoPace) {
   std::atomic<bool> any_longer = true;
   router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                            TimedRouter::Writer* writer) {
-    // Two of the five probes that count have an answer of 5 tokens, and the others of 1 token.
+    // Probes 1 and 4 get answers of 5 tokens, and the others of 1 token. Probe 0 is a warm-up, so
+    // five probes count.
     const bool longer = any_longer && TimedRouter::IndexOf(request) % 3 == 1;
     return router.Answer(context, request, writer, longer ? 5 : 1);
   };

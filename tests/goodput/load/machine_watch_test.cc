@@ -12,8 +12,8 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Stands in for the function that MachineWatch calls to measure an idle request. Each call returns
-// the next time of the script as the time of a whole request, and ignores its argument `side`.
+// Stands in for the function that MachineWatch calls to measure a request on an idle server. Each
+// call returns the next time of the script, as the time from the start of a request to its end.
 class Script {
  public:
   explicit Script(std::vector<double> seconds) : seconds_(std::move(seconds)) {}

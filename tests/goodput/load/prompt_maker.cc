@@ -46,7 +46,8 @@ v1::GenerateRequest PromptMaker::Make(uint32_t index) const {
     const std::vector<int32_t> tokens = Tokens(index);
     request.mutable_token_ids()->mutable_ids()->Add(tokens.begin(), tokens.end());
   } else if (const FilePrompt& prompt = schedule_.prompts[planned.row];
-             // The plan has fewer tokens than the text, so the text is cut.
+             // If the planned prompt is shorter than the text, only the text's first tokens are
+             // sent.
              planned.prompt_tokens < prompt.tokens) {
     request.mutable_token_ids()->mutable_ids()->Add(
         prompt.token_ids.begin(), prompt.token_ids.begin() + planned.prompt_tokens);

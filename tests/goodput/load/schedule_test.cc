@@ -107,8 +107,8 @@ TEST(ArrivalsTest, OtherRatesOfOneSeedAreTheSameArrivalsStretched) {
 }
 
 TEST(ArrivalsTest, OnOffFallsSilentAtTheSameTimesWhateverTheRate) {
-  // Returns a mark for each second without arrivals. On periods have 20 or 200 requests/s, so
-  // hardly any second within an on period is marked.
+  // Returns one value for each second: true if no request arrives in it. In an on period, 20 or 200
+  // requests arrive per second, so hardly any of its seconds is true.
   const auto silent = [](double rate) {
     Arrivals arrivals({.kind = ArrivalKind::kOnOff, .rate = rate, .on_s = 8, .off_s = 8}, nullptr,
                       7, {});

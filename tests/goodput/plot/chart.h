@@ -9,8 +9,8 @@
 namespace baton {
 
 // The plots of a report. Each Draw() returns one picture. Its text stays readable on a phone that
-// shows it at three quarters of its size. Legends and labels have their own rows above the data,
-// never on the data. Series differ in colour, and also in marker or dashes.
+// shows it at three quarters of its size. Legends and labels stand above the plotted data, never on
+// the data. Series differ in colour, and also in marker or dashes.
 
 // A limit for comparison: a dashed line across the plot, with its label outside of the frame.
 struct TargetLine {

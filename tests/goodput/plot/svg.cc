@@ -227,7 +227,8 @@ std::string SvgCanvas::Svg(absl::string_view attributes, absl::string_view head)
 std::string SvgCanvas::Inline() const { return Svg("", ""); }
 
 std::string SvgCanvas::Standalone() const {
-  // Size of the plot in a README, relative to its own size. A phone shows the plot smaller.
+  // Factor by which the plot is enlarged where it stands alone, as in a README. A phone shows the
+  // plot smaller.
   constexpr double kScale = 1.35;
   return Svg(absl::StrCat(" width=\"", SvgNumber(width_ * kScale), "\" height=\"",
                           SvgNumber(height_ * kScale), "\""),

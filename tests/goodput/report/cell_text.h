@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// Sentences that explain a cell to people, as plain text.
+// Sentences that explain a cell (measurements that can be compared) to people, as plain text.
 
 // Returns, for example, "3.98 (3.85 to 4.1)". If the search did not reach the capacity, returns a
 // bound such as "at least 8" or "less than 2".

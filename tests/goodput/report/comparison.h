@@ -36,7 +36,7 @@ struct ComparedMode {
   double rate_a = 0, rate_b = 0;  // Rates of the loads whose latencies are compared.
   std::vector<ComparedFigure> figures;
 
-  // Returns true if the first of `figures` is shown to be worse in b.
+  // Returns true if the first of `figures` is shown to be worse in the second measurement.
   bool FellBeyondNoise() const;
 };
 

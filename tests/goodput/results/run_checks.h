@@ -19,9 +19,8 @@ namespace baton {
 void CheckRun(RunResult* run);
 
 // Adjusts the window of a load that was stopped. Requests that the tool cancelled or did not send
-// are not misses of the server. So the window ends before the first of these requests that might
-// still have been good. A request that had already missed a target when it was cancelled counts as
-// a miss.
+// are not misses of the server. So the window ends before the first of them. A cancelled request
+// that had already missed a target does not end the window: it counts as a miss.
 void EndWindowAtStop(RunResult* run);
 
 // Judges the run by `targets` instead of the targets that the run had. Replaces the remarks that

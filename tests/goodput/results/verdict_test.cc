@@ -185,8 +185,8 @@ TEST(VerdictTest, PhasesAreMeansOfThoseThatToldThem) {
 
 TEST(VerdictTest, LossesAreCountedForThoseThatWereNotGood) {
   RunResult run{.targets = kTargets, .window_end_s = 1};
-  // A request that is good by the tool's clock is good, whatever the router says. A failed request
-  // is not counted in lost_to, because it did not complete.
+  // The first request is good by the times that the tool measured, so its `lost_to` is not counted.
+  // The `lost_to` of the last request is not counted, because that request did not complete.
   run.records = {Answered(0, 0.1, {0.01}), Answered(0, 0.9, {0.01}), Answered(0, 0.9, {0.01}),
                  Answered(0, 0.1, {0.9}), Ended(Outcome::kFailed, "UNAVAILABLE")};
   for (RequestRecord& record : run.records) record.lost_to = "queue";

@@ -211,8 +211,10 @@ Capacities::Capacities(const std::vector<std::vector<Probe>>& modes, double goal
       };
       const Capacity one = Crossing(FitsOf(probes, drawn), goal, {});
       const bool at_least = one.where == Capacity::Where::kAbove;
-      // A crossing below all measured rates is only a guess by interpolation. It shows the spread
-      // of a capacity that lies between two rates, but can't serve as a bound.
+      // If a resample misses the goal at all measured rates, its rate is only a guess. The guess
+      // may widen the interval of a capacity between two rates. But if the capacity itself is below
+      // all rates, the guess is raised to the lowest measured rate, because it can't serve as a
+      // bound.
       resampled_[mode].push_back({below ? std::max(one.rate, capacity.rate) : one.rate, at_least});
       rates.push_back(at_least ? INFINITY : resampled_[mode].back().rate);
     }

@@ -44,11 +44,14 @@ const char* PurposeName(ProbePlan::Purpose purpose);
 // After that, the attainment alone decides, and a note says so.
 //
 // A confirmation is a load of half of `longest_s`, and no shorter than any probe of its rate. The
-// load above the capacity also has enough requests to show that this rate is met. If a confirmation
-// certainly contradicts the capacity, the search goes on, twice at most. If the result is on the
-// wrong side of the goal but uncertain, there is a second load within `longest_s`. The search ends
-// unconfirmed, with a note, if both loads together stay on the wrong side, or if the capacity over
-// all loads is not between the two confirmed rates.
+// load above the capacity also has enough requests to show that this rate is met. After a
+// confirmation:
+// - If its interval contradicts the capacity, the search goes on, twice at most.
+// - If only its attainment contradicts the capacity, there is a second load of this rate, within
+//   `longest_s`. If both loads together still contradict it, the search ends unconfirmed, with a
+//   note.
+// - The search also ends unconfirmed if the capacity that follows from all loads is not between the
+//   two confirmed rates.
 //
 // Pure logic: the owner runs the loads. Any one thread.
 class CapacitySearch {

@@ -130,7 +130,7 @@ TEST(CapacityTest, RatioOfModesUnderOneArrivalLogIsPaired) {
   EXPECT_EQ(same.interval.high, 1);
 }
 
-// The interval contains the true crossing about as often as it claims.
+// The interval of a capacity contains the true capacity (the rate 2) about as often as it claims.
 TEST(CapacityTest, IntervalsCoverTheTruth) {
   Draws draws(17);
   // Attainment is 0.9 at rate 2.
