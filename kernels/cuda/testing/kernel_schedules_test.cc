@@ -17,7 +17,7 @@ TEST_P(KernelSchedulesTest, AreItsReferenceUnderOthersToo) {
   // late copies. kernels_test.cc runs each case under only one kind.
   constexpr int kKinds = 6;
   // If BATON_CASES is above 10, it is the number of schedules to try. The schedules after the first
-  // kKinds use the same kinds with other random orders.
+  // kKinds repeat the kinds; those with a random order of warps have another random order.
   const char* const cases = std::getenv("BATON_CASES");
   int wanted = 0;
   if (cases == nullptr || !absl::SimpleAtoi(cases, &wanted) || wanted <= 10) wanted = kKinds;
