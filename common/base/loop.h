@@ -20,7 +20,8 @@ class Loop {
   struct Options {
     const char* name = "loop";                     // name of the thread, at most 15 bytes
     absl::Duration idle = absl::Milliseconds(50);  // longest wait between two calls of run_once
-    // returns the time at which a wait ends at the latest; called on the loop's thread
+    // returns the time at which run_once must be called even if nothing wakes the loop; called on
+    // the loop's thread
     std::function<absl::Time()> next_turn;
     // If set, the loop uses this instead of a Wakeup of its own. Needed if objects that wake the
     // loop are made before it or destroyed after it. Must outlive the loop.

@@ -153,7 +153,8 @@ class Record {
     reference_beyond_ += reference > kBound * d.largest;
     farther_ += d.error > reference;
   }
-  // Checks and prints the totals. Must be called after the last run.
+  // Checks and prints the errors of all runs, beside those of transformers. Must be called after
+  // the last run. `way` is the name in the output.
   void Judge(const char* way) const {
     EXPECT_LE(sum_, reference_sum_) << way;
     EXPECT_LE(farther_, runs_ / 10) << way;

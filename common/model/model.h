@@ -140,8 +140,8 @@ struct ForwardBatch {
   // sequence must be a prompt that ends with this step.
   absl::Span<const int> rope_reach;
   bool more_logits = false;  // true if MoreLogits will be called for further rows
-  // Shows progress: ForwardPass calls Beat() for every layer that it gives to the backend, and the
-  // backend calls it as StepArgs says. May be null.
+  // Shows progress: gets a beat for every layer that ForwardPass gives to the backend, and beats
+  // from the backend (see StepArgs::pulse). May be null.
   Pulse* pulse = nullptr;
 };
 

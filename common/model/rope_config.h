@@ -50,16 +50,16 @@ RopeConfig ReadRopeConfig(JsonReader& json, const RopeSizes& sizes);
 // Returns the context, in tokens, that the rope scaling is made for. The result may exceed an int.
 double ScaledContext(const RopeConfig& rope, int max_position_embeddings);
 
-// Returns the reach of the rotary table to use for a sequence of `tokens` tokens. The reach of a
-// table is the max number of tokens that a sequence may have with it.
+// Returns the reach of the rotary table to use for a sequence of `tokens` tokens: the max number of
+// tokens that a sequence may have with this table.
 //
 // Some rope types use different tables for different lengths, and KV of different tables can't be
 // mixed. A sequence that grows beyond the reach is therefore computed anew from its first token,
 // with the table of its new length. The same tokens must always give the same bits, so the table
 // depends only on the length of the original prompt and on `tokens`. For all chunks of a prompt,
 // `tokens` is the length of the whole prompt.
-//   kLongRope  original_context, or kEndlessReach for longer sequences, as in one forward pass of
-//              transformers
+//   kLongRope  original_context, or kEndlessReach for longer sequences. transformers makes the same
+//              choice for each forward pass
 //   kDynamic   the smallest max(original_context, prompt_tokens) * 2^k that is at least `tokens`. A
 //              long prompt uses the table of its own length, as in transformers. A growing answer
 //              is computed anew a few times, instead of at every token

@@ -128,7 +128,8 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
     return true;
   }
 
-  // Returns the newest peers that have arrived since the last call, if any.
+  // Returns the newest list of peers that the router has sent; nothing if no list has arrived since
+  // the last call.
   std::optional<v1::Peers> TakePeers() {
     MutexLock lock(&mutex_);
     return std::exchange(peers_, std::nullopt);

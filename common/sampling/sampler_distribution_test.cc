@@ -88,7 +88,8 @@ std::vector<std::pair<TokenId, double>> PlainDistribution(const std::vector<floa
   return kept;
 }
 
-// Samples a token from `plain` by inverting the distribution function at `u`.
+// Samples a token from `plain`, a result of PlainDistribution, by inverting the distribution
+// function at `u`.
 TokenId PlainSample(const std::vector<std::pair<TokenId, double>>& plain, double u) {
   size_t i = 0;
   while (i + 1 < plain.size() && u >= plain[i].second) u -= plain[i++].second;
@@ -334,8 +335,8 @@ TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
     if (random() % 4 == 0) options.logprobs = pick(0, 1, 20);
 
     const size_t prompt = 1 + random() % tokens.size();
-    // The constructor counts the tokens before `at_once`, as after a restart. Append counts the
-    // others one by one.
+    // The constructor counts the first `at_once` tokens, as after a restart of the sequence. Append
+    // counts the other tokens one by one.
     const size_t at_once = prompt + random() % (tokens.size() - prompt + 1);
     TokenHistory history(absl::MakeConstSpan(tokens).first(at_once), static_cast<int>(prompt));
     for (size_t i = at_once; i < tokens.size(); ++i) history.Append(tokens[i]);

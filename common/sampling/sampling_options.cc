@@ -96,7 +96,7 @@ absl::StatusOr<SamplingOptions> SamplingFromProto(const v1::SamplingParams& para
   SamplingOptions options = defaults;
   if (params.has_temperature()) {
     options.temperature = params.temperature();
-    // NaN fails this form of the comparison.
+    // The comparison is negated, so that NaN is refused, too.
     if (!(options.temperature >= 0 && options.temperature <= kMaxTemperature)) {
       return OutOfRange("temperature", params.temperature(), "0 to 100");
     }

@@ -87,8 +87,8 @@ TEST(StreamDecoderTest, OnlyTheFirstSpaceOfAnAnswerIsStripped) {
   EXPECT_EQ(Pieces(*tokenizer, {"▁the", "▁the"}), (Texts{"the", " the", ""}));
   EXPECT_EQ(Pieces(*tokenizer, {"▁", "▁", "▁the"}), (Texts{"", " ", " the", ""}));
   EXPECT_EQ(Pieces(*tokenizer, {"<s>", "▁the"}), (Texts{"", "the", ""}));
-  // A run of byte tokens counts as one token. So a leading space is stripped also if it comes from
-  // a byte token.
+  // A leading space is stripped even if it comes from a byte token, because a run of byte tokens
+  // counts as one token.
   EXPECT_EQ(Pieces(*tokenizer, {"<0x20>", "a"}), (Texts{"", "a", ""}));
   EXPECT_EQ(Pieces(*LoadTestTokenizer("gemma"), {"▁the", "▁the"}), (Texts{" the", " the", ""}));
 }

@@ -43,8 +43,9 @@ std::vector<TokenId> Ids(const JsonNode& node) {
   return ids;
 }
 
-// Returns the ids for one of kModes. A golden file has either a list of ids, or three elements: the
-// number of an earlier mode, the ids that come before the ids of that mode, and the ids after them.
+// Returns the ids of one of kModes from a golden file. `node` is either the list of ids, or [m,
+// before, after]: the ids in the list `before`, the ids of the earlier mode number m, and the ids
+// in the list `after`.
 std::vector<TokenId> IdsOfMode(const JsonNode& node,
                                const std::vector<std::vector<TokenId>>& earlier) {
   const auto values = node.Array().value();

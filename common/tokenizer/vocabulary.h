@@ -11,8 +11,8 @@
 
 namespace baton {
 
-// Ids must be below this limit, because the tables have an entry for every id. The largest
-// vocabularies in use have a sixteenth of it.
+// Ids must be below this limit, because the tables have an entry for every id. The limit is 16
+// times the size of the largest vocabularies in use.
 inline constexpr TokenId kMaxVocabSize = 1 << 22;
 
 // Maps texts to ids and ids to texts. Texts are spelled as in the file: byte-level tokens use the

@@ -112,7 +112,7 @@ void ProcessLog::TakeLine(absl::string_view line) {
   if (const size_t over = line.rfind('\r'); over != line.npos) line.remove_prefix(over + 1);
   if (absl::StripAsciiWhitespace(line).empty()) return;
   if (absl::ConsumePrefix(&line, "listening on ")) {
-    // If the worker advertises another address, the advertised one follows in parentheses.
+    // If the worker advertises another address than this one, " (advertised as ADDRESS)" follows.
     address_ = std::string(line.substr(0, line.find(' ')));
     last_line_ = progress_ = absl::StrCat("listening on ", line);
     return;

@@ -65,8 +65,9 @@ bool PortIsFree(int port) {
 
 class Up {
  public:
-  // `front` is one end of a socket pair; the command that waits for --detach holds the other end.
-  // -1 without --detach.
+  // If --detach is given, `front` is one end of a socket pair. The command that the user started
+  // holds the other end, and waits there until this process serves. If --detach is not given,
+  // `front` is -1.
   Up(const UpOptions& options, const std::string& programs, const std::string& state, int front)
       : options_(options), programs_(programs), state_(state), front_(front) {}
 

@@ -12,9 +12,8 @@
 
 namespace baton {
 
-// One value of --backend, and the function that makes that backend for a worker. A factory without
-// functions stands for the CPU backend, which every worker has. At most one of the functions is
-// set.
+// One value of --backend, and how a worker makes this backend. At most one of the two functions is
+// set. If neither is set, this is the CPU backend, which every worker has.
 struct BackendFactory {
   std::string name = "cpu";
 

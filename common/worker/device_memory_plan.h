@@ -36,8 +36,9 @@ struct DeviceMemoryPlan {
     std::string batch_flag;  // flag that sets how many tokens a step samples; empty if none does
   };
   // Call it before the worker allocates anything on the device. Returns InvalidArgument with the
-  // name of a flag whose value can't work. Returns ResourceExhausted if the worker does not fit.
-  // That error has every part, the available and the missing bytes, and the flags to lower.
+  // name of a flag whose value can't work. Returns ResourceExhausted if the worker does not fit;
+  // the error lists the parts of the plan, the available and the missing bytes, and the flags to
+  // lower.
   static absl::StatusOr<DeviceMemoryPlan> Make(const Options& options, DeviceRuntime* device);
 
   uint64_t together() const;

@@ -116,8 +116,8 @@ namespace {
 constexpr absl::Duration kLastJobs = absl::Seconds(5);
 constexpr absl::Duration kLastWrites = absl::Seconds(2);
 constexpr char kReady[] = "ready";
-// Max time between two checks of the pulses. Routers learn within this time that a worker has
-// recovered.
+// Max time between two checks of the pulses, which show if the worker's threads still make
+// progress. Routers learn within this time that a worker has recovered.
 constexpr absl::Duration kLongestSilence = absl::Milliseconds(250);
 constexpr absl::Duration kShortestReport = absl::Milliseconds(10);
 // Min value of --hang-limit: four times the longest wait of an idle loop.
@@ -519,8 +519,8 @@ void WorkerHost::DrainWhenStopped() {
     server_->SetServing("", false);
     attach_->ReportNow();
   }
-  // If all jobs have ended, Stop() waits kLastWrites at most: the last events of jobs may still be
-  // on their way to the router.
+  // If all jobs have ended, Stop() waits up to kLastWrites, because the last events of jobs may
+  // still be on their way to the router.
   last_writes_ = core_->AwaitNoJobs(grace) ? kLastWrites : absl::ZeroDuration();
 }
 
