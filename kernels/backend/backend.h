@@ -213,8 +213,8 @@ class Backend {
   // ResourceExhausted if device memory does not suffice.
   virtual absl::StatusOr<Matrix> LoadWeight(const Matrix& host) = 0;
   virtual bool copies_weights() const { return false; }
-  // Allocates memory for activations. It is not initialised. The backend owns it and frees it when
-  // it is destroyed.
+  // Allocates memory for activations, not initialised. The backend owns the memory, and frees it
+  // when the backend is destroyed.
   virtual absl::StatusOr<Tensor> Allocate(int rows, int cols) = 0;
 
   // Allocates all further memory that steps within `limits` need, so that such steps allocate

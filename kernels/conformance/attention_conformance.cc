@@ -248,8 +248,8 @@ TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
             }
             const size_t index = static_cast<size_t>(row) * story.q.cols + head * dim + i;
             expected[index] = result;
-            // A score may be some tens, with an error of a few units in the last place, and exp
-            // passes this error on. The sum over the keys is rounded, too.
+            // A score may be as large as some tens. Its error, a few units in the last place,
+            // becomes a relative error of its weight by exp. The sum over the keys is rounded, too.
             tolerance[index] = size * (64 + position / 4) * 0x1p-22 + bench.Slack(result);
             if (GetParam().rounded_attention_weights && layout.type != DType::kF32) {
               // The softmax weights are rounded to the KV's type, both where they multiply the

@@ -22,8 +22,8 @@ constexpr int kPanel = 32;    // weight rows per step: two by two tiles of sums
 constexpr int kGroup = 128;   // weight rows that stay in the second-level cache together
 constexpr int kFewRows = 32;  // max activation rows for which weights are not copied
 constexpr int kBlock = 512;   // max activation rows per call
-// Weights are used in parts of this many inputs, so that one part of a group of weight rows stays
-// in the cache.
+// Weights are used in parts of up to this many elements of each weight row, so that the parts of
+// all rows of a group (kGroup) stay in the cache together.
 constexpr ptrdiff_t kKPart = 2048;
 constexpr ptrdiff_t kTileBytes = 1024;
 

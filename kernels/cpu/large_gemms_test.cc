@@ -87,8 +87,8 @@ void Tree(float lanes[16][kColumns], float* out) {
   std::memcpy(out, lanes[0], sizeof(lanes[0]));
 }
 
-// Computes the sixteen lanes one after another, each in a register, and then sums them by
-// ReduceFour's tree (vec_portable.h).
+// Sums in the order f32: lane l of sixteen lanes adds up every sixteenth element, from element l
+// on. The sums of the lanes are added up as in ReduceFour (vec_portable.h).
 BATON_FUSED void F32Order(const float* x, const float* w, size_t k, float* out) {
   float lanes[16][kColumns];
   for (int l = 0; l < 16; ++l) {

@@ -21,8 +21,9 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-// Returns the cores of a quota of `quota` microseconds of processor time in every `period`
-// microseconds. Returns 0 if the texts are not two positive numbers.
+// Returns the number of cores that a control group may use. Its quota is `quota` microseconds of
+// processor time in every `period` microseconds. Returns 0 if the texts are not two positive
+// numbers.
 int Cores(absl::string_view quota, absl::string_view period) {
   int64_t used, every;
   if (!absl::SimpleAtoi(quota, &used) || !absl::SimpleAtoi(period, &every)) return 0;

@@ -109,8 +109,9 @@ inline void WidenTransposed(const Bf16* const* rows, ptrdiff_t k0, float* out) {
         t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
         t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
       }
-      // After this loop, the 128-bit half h of register r[4 q + p] holds pair 4 h + p of each of
-      // the rows 4 q to 4 q + 3. A pair is two neighbouring bf16 elements.
+      // After this loop, register r[4 q + p] holds data of the rows 4 q to 4 q + 3: pair p of each
+      // row in the lower 128 bits, and pair 4 + p in the upper 128 bits. A pair is two neighbouring
+      // bf16 elements.
 #pragma GCC unroll 8
       for (int i = 0; i < 8; i += 4) {
         r[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);

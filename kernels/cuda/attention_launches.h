@@ -97,7 +97,8 @@ class AttentionLaunches {
   DeviceStream* const stream_;
   const KernelTable* const kernels_;
   const size_t max_partial_bytes_;
-  // Set by each Attend with `fixed`: the bytes of one row's partial results in one range.
+  // Bytes of one row's partial results in one range of keys. Set by each call of Attend that gets a
+  // FixedStep.
   int64_t tile_bytes_ = 0;
   Plans plans_;
   std::vector<std::unique_ptr<Plans>> fixed_plans_;  // plans of fixed steps, one entry per window

@@ -41,10 +41,10 @@ class StepGraphs {
 
   // Max rows of a step that is recorded.
   static constexpr int kMaxRows = 512;
-  // Max number of graphs, enough for two variants of every number of rows. DeviceInfo::driver_bytes
-  // includes memory for this many. Before one more is recorded, waits until all enqueued work has
-  // run and drops the graph whose latest replay is the oldest. The next step of that graph's kind
-  // runs without a graph again.
+  // Max number of graphs, enough for two values of `variant` with every number of rows.
+  // DeviceInfo::driver_bytes includes the memory of this many graphs. Before one more graph is
+  // recorded, all enqueued work must run, and the graph that was replayed longest ago is dropped.
+  // The next step that could have replayed this graph runs without one.
   static constexpr int kMaxGraphs = 32;
   // Returns the number of rows to which a step of `rows` rows is padded when it is recorded: 1, 2,
   // 4, 8, 16, 24, 32, 48, 64 and so on up to 512, but at most `max`. Returns 0 if such a step is

@@ -24,9 +24,9 @@ absl::Status StepUpload::Reserve(const StepMemory& memory) {
   return table_.AtLeast(memory.rope_table).status();
 }
 
-// Writes to content_: the sequence of each row from index `owners` on, the sequences from index
-// `places` on, and the block tables at the end. Each sequence refers to its block table by an index
-// that counts from `tables`.
+// Writes to content_: from index `owners` on, the index of each row's sequence; from index `places`
+// on, the sequences; at the end, the block tables. A sequence refers to its block table by the
+// table's index in content_, minus `tables`.
 absl::Status StepUpload::PutRows(absl::Span<const SequenceRows> sequences, int rows,
                                  const KvLayout& layout, size_t owners, size_t places,
                                  size_t tables) {

@@ -30,8 +30,8 @@ class StepUpload {
         ropes_slab_(runtime, stream),
         table_(runtime) {}
 
-  // Allocates the memory that `memory` counts. Steps within the limits that were given to
-  // StepMemory::For then allocate nothing. Returns ResourceExhausted if there is too little memory.
+  // Allocates the memory that `memory` counts, so that steps within the limits of StepMemory::For
+  // allocate nothing. Returns ResourceExhausted if there is too little memory.
   absl::Status Reserve(const StepMemory& memory);
 
   // Uploads a whole step in one copy: tokens, `follows` (the rows whose token the previous step

@@ -125,8 +125,9 @@ class Switcher {
                       code_.token(shown).line};
   }
 
-  // Widens the place until a switch can stand there, merges it with places that partly overlap it,
-  // and adds it to places_. If no switch can be made, adds an error instead.
+  // Adds a place where a switch will choose between original and mutated code. Widens the place to
+  // an expression or to whole statements, and merges it with places that partly overlap it. If that
+  // is not possible, adds an error instead.
   void Add(Place place) {
     for (;;) {
       if (!Widen(&place)) {
@@ -149,8 +150,8 @@ class Switcher {
     places_.push_back(std::move(place));
   }
 
-  // Widens a place to one expression, or, if that is not possible, to whole statements. Returns
-  // false if neither is possible.
+  // Widens a place, the code that a switch will choose from, to one expression, or, if that is not
+  // possible, to whole statements. Returns false if neither is possible.
   bool Widen(Place* place) const {
     place->statements = false;
     for (;;) {
@@ -238,9 +239,10 @@ class Switcher {
     return Joined(absl::MakeSpan(code_.tokens()).subspan(begin, end - begin));
   }
 
-  // Returns the characters [from, to) of the source, with a switch at each place that lies in them.
-  // Token `token_end` is the first token after these characters. places_[*next] is the first place
-  // to write. Moves `*next` behind the last place that was written.
+  // Returns the characters [from, to) of the source, with a switch between original and mutated
+  // code at each of places_ that lies in them. Token `token_end` is the first token after these
+  // characters. `*next` is the index of the first place to write, and becomes the index after the
+  // last place that was written.
   std::string Written(size_t token_end, size_t from, size_t to, size_t* next) const {
     std::string text;
     while (*next < places_.size() && places_[*next].range.begin < token_end) {

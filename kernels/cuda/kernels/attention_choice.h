@@ -29,8 +29,8 @@ constexpr int64_t AttentionLineBytes(int head_dim) {
   return (head_dim + 2) * static_cast<int64_t>(sizeof(float));
 }
 
-// Returns the max number of rows of a sequence in a tile of split_attention. Each row of an mma
-// holds one query head of one row of the tile.
+// Returns the max number of rows of a sequence in a tile of split_attention. The mma of a tile has
+// one row for each query head of each of these rows.
 int AttentionTileRows(const PagedAttentionParams& params);
 
 }  // namespace baton

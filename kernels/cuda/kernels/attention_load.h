@@ -122,8 +122,8 @@ class TileLoader {
   }
 
   const LayerPages& pages_;
-  // The sequence's block table. If InOneBlock(), the pointer moves along the table: it points to
-  // the block of the next tile.
+  // Position in the sequence's block table: its first entry or, if each tile lies in one block
+  // (InOneBlock()), the entry of the next tile.
   const int32_t* blocks_;
   const int kv_head_, first_, last_;
   int tile_;  // position of the next tile's first key

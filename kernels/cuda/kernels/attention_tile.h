@@ -49,7 +49,7 @@ struct TileView {
   int first[2], last[2];
 };
 
-// Sums over the tiles of one range so far.
+// Running sums of the attention of one tile of rows over one range of keys.
 template <int kHeadDim>
 struct TileState {
   float values[kHeadDim / 8][4] = {};  // in the layout of an mma result, like AddTile's `scores`

@@ -118,8 +118,8 @@ struct RopeTableParams {
 };
 
 // Rotates q in place, rotates k, and writes k and v into their slots. Values are rounded once, to
-// the pool's type. Element i < pairs of a head is rotated with element i + pairs; elements from 2 *
-// pairs on keep their values.
+// the pool's type. In each head, element i is rotated with element i + pairs, for i < pairs
+// (DeviceRope). Elements from 2 * pairs on keep their values.
 struct RopeWriteKvParams {
   StepRows step;
   const DeviceRope* ropes;
@@ -204,9 +204,9 @@ struct AttentionPlanParams {
   AttentionItem* items;  // large enough for all items
 };
 
-// split_attention writes the partial results of all items, for any grid size, and merge_attention
-// merges them. A launch does not depend on lengths, so it can be recorded: thread blocks take items
-// until all items in `plan` are done.
+// split_attention writes the partial results of all work items (AttentionItem), and merge_attention
+// merges them. Thread blocks take items until none is left, so any number of blocks will do. A
+// launch does not depend on the lengths of sequences, so it can be recorded in a graph.
 struct SplitAttentionParams {
   PagedAttentionParams attention;
   AttentionPlanParams plan;  // the plan, after attention_plan has run
@@ -223,8 +223,8 @@ struct SplitAttentionParams {
 // they see. Rows of sequences with fewer than prefill_rows rows are not written.
 constexpr int kPrefillAttentionWarps = 4;
 constexpr size_t PrefillAttentionSharedBytes(int head_dim) {
-  // Adds up three parts: the memory of split_attention, in which the queries of one warp are
-  // included; the queries of the other warps; and the sums over ranges of all warps.
+  // Adds up three parts: the shared memory of split_attention, which has the queries of one warp;
+  // the queries of the other warps; and every warp's sums over the ranges.
   return SplitAttentionSharedBytes(head_dim) +
          (kPrefillAttentionWarps - 1) * kAttentionTileRows * (head_dim + size_t{8}) * 2 +
          kPrefillAttentionWarps * kAttentionTileRows * size_t{4} * head_dim;

@@ -17,7 +17,8 @@ BATON_KERNEL(merge_attention, SplitAttentionParams, kMergeAttentionWarps * 32) {
   if (tile.rows > 0 && head < attention.heads && begin < pages.head_dim) {
     const int position = tile.place.position + row - tile.first_row;
     const int of_tile = tile.FirstRange(attention.window);
-    // The first range of this row. A tile's first range may have no key that its later rows see.
+    // The first range of keys that this row sees. Earlier rows of the tile may see an earlier
+    // range.
     const int first = FirstKey(position, attention.window) / kAttentionRange;
     const int last = position / kAttentionRange;
     const int64_t item = params.plan.first_item[tile.first_row - params.plan.first_row] - of_tile;

@@ -47,8 +47,8 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
   const Bf16* const q = static_cast<const Bf16*>(params.q) + row * params.q_stride +
                         static_cast<int64_t>(head) * head_dim;
 
-  // Overwrites the q of the previous head. No lane still reads it, because the warp has already
-  // merged the groups of that head.
+  // Overwrites the q of the previous head. No lane still reads it, because all lanes have finished
+  // the loop over that head's keys.
   if (lane < octets) {
     LoadOctet(q + lane * kOctet, head_dim - lane * kOctet, scratch->q + lane * kOctet);
   }
@@ -122,9 +122,9 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
 }  // namespace
 
 // Each thread block takes a row (x) and a KV head (y). Its warps share out the query heads that
-// read this KV head. Each warp reads the row's keys and values, 2 * head_dim elements of the pool's
-// type per key: one warp reads them from memory, the others from the cache. This kernel is made to
-// be correct, not fast: a step of few rows uses few multiprocessors.
+// read this KV head. Each warp reads all keys and values of the row, 2 * head_dim elements of the
+// pool's type per key: the first read comes from memory, later ones from the cache. This kernel is
+// made to be correct, not fast: a step of few rows uses few multiprocessors.
 BATON_KERNEL(paged_attention, PagedAttentionParams, kPagedAttentionWarps * 32) {
   BATON_SHARED(WarpScratch, scratch, kPagedAttentionWarps);
   const int row = BlockX(), kv_head = BlockY();

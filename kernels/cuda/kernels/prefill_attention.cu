@@ -98,7 +98,7 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
     CopyAsyncCommit();
   }
 
-  // The warp's own rows; there may be none.
+  // The warp's rows begin `skipped` rows after the thread block's first row. There may be none.
   const int skipped = Warp() * warp_rows;
   const int left = block.rows - skipped;
   const RowTile rows = {block.first_row + skipped,

@@ -28,13 +28,13 @@ BATON_DEVICE uint64_t WarpMax(uint64_t value) {
 
 }  // namespace
 
-// Each thread block takes a row, before its logits are edited. To find the next best token, it
-// compares the best remaining logit of each block of logits, and then searches the block that has
-// the best one.
+// Each thread block takes a row, before its logits are edited. To find the next best token, the
+// threads first choose the block of logits with the best remaining logit, and then search only this
+// block.
 BATON_KERNEL(sample_alternatives, SampleParams, kSampleThreads) {
   BATON_SHARED(uint64_t, sums, kMaxWarps);
   BATON_SHARED(uint64_t, max, kSampleThreads / 32);
-  // Key of the best remaining logit of each block.
+  // For each block of logits: the key (OrderKey) of its best logit that has not been chosen yet.
   BATON_SHARED(uint32_t, heads, (kMaxSampleVocab + kSampleBlock - 1) / kSampleBlock);
   const SampleMemory& memory = params.memory;
   const int row = BlockX(), vocab = params.vocab;
@@ -73,7 +73,8 @@ BATON_KERNEL(sample_alternatives, SampleParams, kSampleThreads) {
     for (int warp = 0; warp < BlockThreads() / 32; ++warp)
       best = max[warp] > best ? max[warp] : best;
     const int block = IndexOf(best);
-    // All warps search the block, but only one thread writes the result.
+    // All warps make the same search of the chosen block of logits. Only one thread writes the
+    // result.
     uint64_t left[kSampleBlock / 32], next = kNone;
     for (int j = 0; j < kSampleBlock / 32; ++j) {
       const int token = block * kSampleBlock + j * 32 + Lane();

@@ -33,16 +33,17 @@ struct SampledRow {
 
 BATON_DEVICE Cut NoCut() { return {0, 0}; }  // cuts nothing: every key is above 0
 
-// Finds the token at which top_k or top_p cuts a row, within one bin of the row's histogram. The
-// bin's tokens are counted in the order of preference; the cut is the first token at which the
-// count exceeds `rest`. If `by_mass`, their weights are summed instead of counted.
+// Finds the token after which top_k or top_p leaves out the rest of a row. The token is in bin
+// `bin` of the row's histogram. It is the first token of the bin, in the order of preference, at
+// which the number of tokens exceeds `rest`. If `by_mass`, the weights of the tokens are added up
+// instead of their number.
 //
-// First makes histograms of smaller and smaller intervals of keys, until one key is left. Then
-// finds the token by its id among the tokens with that key. Each pass over the row skips blocks of
-// logits that are all below the interval.
+// Keys are numbers in the order of the logits (OrderKey). First makes histograms of smaller and
+// smaller intervals of keys, until one key is left. Then finds the token by its id among the tokens
+// with that key. Each pass over the row skips blocks of logits that are all below the interval.
 BATON_DEVICE Cut CutInBin(const SampledRow& row, int bin, uint64_t rest, bool by_mass) {
   const Tempered& tempered = row.tempered;
-  // Finds [low, high], the interval of keys in this bin.
+  // Finds [low, high], the interval of the keys (OrderKey) of all logits in this bin.
   const uint32_t max = OrderKey(static_cast<float>(tempered.largest));
   uint32_t low = OrderKey(-kInfiniteLogit), high = max;
   while (low < high) {
@@ -132,8 +133,8 @@ BATON_DEVICE Cut FindCut(const SampledRow& row, const SampleRow& ask, const uint
   const auto count = [&](int bin) { return static_cast<uint64_t>(bin_counts[bin]); };
   const auto mass = [&](int bin) { return bin_masses[bin]; };
   Cut cut = NoCut();
-  // top_k cuts nothing if at most that many tokens have a weight. Tokens without a weight are in no
-  // bin, and are never sampled.
+  // top_k leaves out nothing if no more than top_k tokens have a weight above 0. Tokens without a
+  // weight are in no bin, and are never sampled.
   if (ask.top_k > 0 &&
       BlockTotal(0, kSampleBins, count, AsFetched(), row.sums) > static_cast<uint64_t>(ask.top_k)) {
     const uint64_t k = ask.top_k;

@@ -51,8 +51,9 @@ BATON_DEVICE int Sample(const SampledRow& row, const SampleRow& ask, const Sampl
 
 }  // namespace
 
-// Each thread block takes a row. If top_k and top_p do not cut the row, it reads one chunk. If they
-// do, it reads the blocks of logits down to the cut, several times.
+// Each thread block takes a row. Without top_k and top_p, it reads the sums of the row's chunks,
+// and the logits of one chunk. With top_k or top_p, it reads the row several times, except the
+// blocks of logits that top_k and top_p leave out.
 BATON_KERNEL(sample_token, SampleParams, kSampleTokenThreads) {
   BATON_SHARED(uint64_t, sums, kMaxWarps);
   BATON_SHARED(uint32_t, counts, kSampleBins);

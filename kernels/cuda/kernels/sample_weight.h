@@ -69,8 +69,8 @@ struct Tempered {
     return Mul(Add(static_cast<double>(logit), -largest), scale);
   }
   BATON_DEVICE uint64_t Weight(float logit) const { return WeightOf(Exponent(logit)); }
-  // Histogram bin of a logit. A smaller logit never has a smaller bin. A logit has a weight above 0
-  // only if its Exponent() is above -27.73; its bin is then below kSampleBins.
+  // Returns the histogram bin of a logit. A smaller logit never has a smaller bin. Every logit with
+  // a weight above 0 has a bin below kSampleBins, because its Exponent() is above -27.73.
   BATON_DEVICE int Bin(float logit) const {
     const double bin = Mul(Exponent(logit), -(kSampleBins / 27.75));
     return bin < kSampleBins ? static_cast<int>(bin) : kSampleBins;

@@ -84,8 +84,8 @@ def launch_cycles(tiles_of_blocks, timing, seed=0):
     multiprocessor, then a second one on each, and so on; later ones start as others end. On which multiprocessor each
     goes is drawn from `seed`, because the device's order is not published."""
     waiting = collections.deque(tiles_of_blocks)
-    # For each multiprocessor: the tiles left for each of its blocks (`running`), and the time up to
-    # which finished tiles were subtracted from them (`counted`).
+    # For each multiprocessor: the number of tiles that each of its blocks has still to compute
+    # (`running`), as of a point in time (`counted`).
     running = [[] for _ in range(timing.device.multiprocessors)]
     counted = [0.0] * len(running)
     # (time at which the next block ends, index of its multiprocessor), one for each busy

@@ -73,8 +73,8 @@ class ReferenceMemory {
   // Marks in `map` the elements of the kernel's copy that were set. Elements that hold NaN do not
   // count as set.
   void MarkFilled(simt::MemoryMap* map);
-  // Upload copies the kernel's copy from the host to the device; Download copies it back. Both
-  // require a runtime.
+  // Upload sends the kernel's copy from host memory to the device, and Download fetches it back.
+  // Both require a runtime.
   absl::Status Upload(DeviceStream& stream);
   absl::Status Download(DeviceStream& stream);
 

@@ -490,8 +490,9 @@ class CudaRuntime : public DeviceRuntime {
     return captures_.OfThisThread() != nullptr;
   }
 
-  // Returns FailedPrecondition if an unfinished capture does not allow a thread to query this event
-  // or to wait for it. Also makes that capture fail.
+  // Called before a query of the event or a wait for it. Returns FailedPrecondition if the event
+  // was last recorded in a capture, or if the calling thread is capturing. Also makes that capture
+  // fail.
   absl::Status CheckRecorded(const CudaEvent& event, absl::string_view call) {
     if (event.capture != nullptr) {
       return Spoil(*event.capture,

@@ -26,8 +26,8 @@ class SharedEvent {
   static absl::StatusOr<std::shared_ptr<SharedEvent>> Open(int file, uint64_t inode);
   ~SharedEvent();
 
-  // Returns the number of the latest recording. 0 means that the event was never recorded;
-  // recording 0 counts as reached.
+  // Returns the number of the latest recording. If the event was never recorded, this is 0, and
+  // Reached(0) is true.
   uint32_t recorded() const { return page_->recorded.load(std::memory_order_acquire); }
   bool Reached(uint32_t recording) const;
   // Begins a recording by this process and returns its number. An event has kMaxOpen slots for

@@ -14,9 +14,10 @@ struct EmulatedHandle {
   int32_t process = 0;  // id of the exporting process
   int64_t file = 0;     // file descriptor in the exporting process
   uint64_t inode = 0;   // inode of that file
-  // Only for memory: `offset` is the place of the piece of memory in the file. `generation` is a
-  // number that no other piece in the file has. At `generation_at`, the file holds the generation
-  // of the piece that lies at `offset` now.
+  // These fields are set only for memory. `offset` is the place of the exported memory in the file.
+  // `generation` is a number that no other allocation in the file has. The number that the file
+  // holds at `generation_at` belongs to the memory that lies at `offset` now: it differs from
+  // `generation` if the exported memory was freed.
   uint64_t offset = 0, bytes = 0, generation = 0, generation_at = 0;
 };
 inline constexpr char kEmulatedMaker[] = "emulated";

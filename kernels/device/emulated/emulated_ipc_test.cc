@@ -174,7 +174,7 @@ TEST(EmulatedIpcTest, WorkThatFailsLeavesNoOtherProcessWaiting) {
 TEST(EmulatedIpcTest, TheHandleOfAPieceThatWasFreedIsRefused) {
   OtherProcess owner([](const Line& line) {
     const auto runtime = Device(1);
-    // Each piece is freed before the next one is allocated, so all of them begin at the same
+    // Each allocation is freed before the next one is made, so all of them begin at the same
     // address.
     for (const size_t bytes : {4000, 4000, 40000}) {
       std::byte* const memory = *runtime->Allocate(bytes, true);

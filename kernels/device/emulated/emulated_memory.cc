@@ -119,8 +119,8 @@ void EmulatedMemory::Free(std::byte* memory) {
   const auto it = pieces_.find(memory);
   BATON_CHECK(it != pieces_.end() && it->second.pages == nullptr)
       << "Free of " << memory << ", which was not allocated or is freed already";
-  // The generation is cleared before the memory is wiped, because an importer that finds a changed
-  // margin then looks at the generation.
+  // The generation is cleared before the memory is wiped. A process that has imported this memory
+  // and finds its margin changed looks at the generation, to see if the memory was freed.
   __atomic_store_n(&generations_[(memory - base_) / kPage], 0, __ATOMIC_SEQ_CST);
   if (it->second.mapped_bytes > kMaxFilled) {
     fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, memory - base_,

@@ -55,7 +55,7 @@ class EmulatedMemory {
   // Returns OK if the `bytes` bytes from `at` on lie within one allocation, own or imported, else
   // InvalidArgument.
   absl::Status Check(const void* at, size_t bytes) const;
-  // Returns the piece of this process that begins at `begin`, or null.
+  // Returns the allocation of this process that begins at `begin`, or null.
   const Piece* Own(const std::byte* begin) const;
 
   // Returns a handle that lets other processes map the piece. Does not set the handle's `device`.
@@ -92,7 +92,7 @@ class EmulatedMemory {
   std::unique_ptr<DevicePages> pages_;
 };
 
-// Keeps the memory open while this object lives.
+// Keeps the memory of the emulated device accessible ("open") while this object lives.
 class OpenMemory {
  public:
   explicit OpenMemory(EmulatedMemory* memory) : memory_(memory) { memory_->Open(); }

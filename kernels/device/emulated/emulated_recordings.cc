@@ -8,8 +8,8 @@
 namespace baton {
 namespace {
 
-// Interval at which the thread looks for processes that wait. The thread must poll, because another
-// process that begins to wait cannot wake it.
+// Interval at which the thread of OpenRecordings checks if another process waits for a recording.
+// The thread must poll, because the other process cannot wake it.
 constexpr absl::Duration kPause = absl::Milliseconds(1);
 
 }  // namespace

@@ -25,8 +25,8 @@ class OpenRecordings {
   // ended.
   ~OpenRecordings();
 
-  // Records `event` on the stream of `queue`. Runs or awaits earlier work only if the event already
-  // has the max number of open recordings.
+  // Records `event` on the stream of `queue`. Does not run or await the work before the recording,
+  // unless the event already has SharedEvent::kMaxOpen recordings whose earlier work has not run.
   absl::Status Record(const std::shared_ptr<SharedEvent>& event,
                       const std::shared_ptr<EmulatedQueue>& queue);
   // Returns the point that `recording` marks in the work of one of this process's streams. Returns

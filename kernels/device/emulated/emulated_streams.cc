@@ -73,8 +73,8 @@ void StreamScheduler::RunSome() {
 absl::Status StreamScheduler::Run(const Goals& goals, bool wait) {
   if (goals.empty() || !failure_.ok()) return failure_;
   const bool eager = random_() % kRunsPerEagerOne == 0;
-  // Both lists are in the order in which the queues were created. That order is the same each time
-  // the program runs; the order of `goals` is not.
+  // Both lists are in the order in which the queues were created, which is the same in every run of
+  // the program. The order of the hash map `goals` is not.
   std::vector<std::shared_ptr<EmulatedQueue>> needed, runnable;
   for (const auto& queue : queues_) {
     if (goals.contains(queue)) needed.push_back(queue);

@@ -162,9 +162,9 @@ class DeviceRuntime {
   // Returns OK if Gemm works on this device. Returns FailedPrecondition, naming what is missing, if
   // this machine lacks the library that computes dense GEMMs; everything else works.
   virtual absl::Status GemmStatus() = 0;
-  // Computes a dense GEMM. Returns InvalidArgument for sizes below 1 (rows may be 0) or strides
-  // shorter than a row, FailedPrecondition on a kCopy stream, GemmStatus() if that is an error,
-  // and NotFound if the library proposes no such `algorithm`.
+  // Computes a dense GEMM. Returns InvalidArgument for sizes below 1 (rows may be 0) and for
+  // strides shorter than a row. Returns FailedPrecondition on a kCopy stream, the error of
+  // GemmStatus() if there is one, and NotFound if the library does not propose this `algorithm`.
   virtual absl::Status Gemm(const DenseGemm& gemm, DeviceStream& stream) = 0;
 
   // Sets `event` to the point after all work on `stream` so far. A later recording replaces this

@@ -36,8 +36,9 @@ class MemoryMap {
   // Marks bytes as written. Bytes outside all regions are ignored.
   void MarkWritten(const void* at, size_t bytes);
 
-  // Marks the bytes at `to` as written or unwritten, each like its counterpart at `from`. Each of
-  // the two ranges must lie in one region or in none; bytes in no region count as written.
+  // Marks each byte from `to` on as written if the byte with the same offset from `from` is
+  // written, and otherwise as unwritten. Each of the two ranges must lie within one region, or
+  // outside all regions. Bytes outside all regions count as written.
   void CopyWritten(const void* to, const void* from, size_t bytes);
   // Marks bytes as unwritten. For bytes that were computed from unwritten bytes.
   void MarkUnwritten(const void* at, size_t bytes);

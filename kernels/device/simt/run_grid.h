@@ -34,11 +34,11 @@ struct SimtOptions {
 };
 
 // Runs every thread of every block on the calling thread, one block after another, and returns when
-// all are done. Any OS thread may call; the stacks of a thread's largest block are kept until that
-// OS thread ends.
+// all are done. Any OS thread may call. The thread keeps the stacks that its largest block needed,
+// until the thread ends.
 //
-// Returns InvalidArgument for a shape or size that this kernel, or every kernel, may not have;
-// nothing has run then. Returns ResourceExhausted if there is no memory for stacks. Returns
+// Returns InvalidArgument, and runs nothing, for a shape or size that is not allowed for this
+// kernel or for any kernel. Returns ResourceExhausted if there is no memory for stacks. Returns
 // Internal if the kernel broke a rule of device_code.h: the grid has stopped there, and the message
 // names kernel, block, thread and place.
 absl::Status RunGrid(const Kernel& kernel, const LaunchShape& shape, const void* params,

@@ -25,7 +25,8 @@ uintptr_t Address(const void* at) { return reinterpret_cast<uintptr_t>(at); }
 }  // namespace
 
 void SharedMemory::BeginBlock(size_t dynamic_bytes, size_t max_bytes) {
-  // Alignment costs each array up to 32 bytes beyond its gap, and the dynamic array up to 256.
+  // Besides its bytes, each array needs the gap behind it and up to 32 bytes for its alignment. The
+  // dynamic array needs up to 256 bytes for its alignment.
   const size_t bytes = max_bytes + kMaxArrays * (kGap + 32) + 256;
   if (memory_.size() < bytes) memory_.resize(bytes);
   max_bytes_ = max_bytes;

@@ -100,8 +100,8 @@ void ComputeMma(void* const* posts) {
   }
 }
 
-// Fragments as in PTX ISA, "ldmatrix". In each 8x8 matrix, lane l gets elements 2 (l % 4) and the
-// next one of row l / 4, or, if transposed, of column l / 4.
+// Fragments as in PTX ISA, "ldmatrix". In each 8x8 matrix, lane l gets two neighbouring elements of
+// row l / 4, from element 2 (l % 4) on. If transposed, it gets these elements of column l / 4.
 struct LoadMatrixPost {
   uint32_t* r;
   const void* row;
