@@ -193,8 +193,8 @@ TEST_P(DeviceHandoverTest, ALayerIsPulledWhileTheNextOneHasNotRun) {
   }
 }
 
-// Runs one hand-over. Each layer is published with the event of the work that writes it or, as a
-// mistake, without an event.
+// Runs one hand-over. IsRight(true) publishes each layer with the event of the work that writes the
+// layer. IsRight(false) leaves the events out, which is a mistake.
 class OneHandover : HandoverWorld {
  public:
   explicit OneHandover(uint64_t seed) : HandoverWorld(seed) {}

@@ -47,8 +47,8 @@ struct KvPlane::Peer {
   PeerId id = -1;
   uint64_t incarnation = 0;
   absl::Time next_try = absl::InfinitePast();
-  // Pause after the next attempt to connect. Doubles with each attempt; a hello from the peer, or
-  // any note over a link that is up, resets it to zero.
+  // Pause after the next attempt to connect. Doubles with each attempt. Becomes zero when the peer
+  // sends a hello or, while the link is up, any other note.
   absl::Duration pause;
   absl::Time heard = absl::InfinitePast();
 

@@ -50,9 +50,9 @@ struct ProvenLink {
 };
 
 // This worker's side of the KV plane: the memory of its KV pool, the connections to its peers, and
-// the notes between them. KvPublisher (prefill) and KvPuller (decode) use it. Both workers of a
-// pair must be given each other with SetPeers: notes from unknown workers are dropped. KV thread
-// only, except that the engine's thread writes the memory of the pool.
+// the notes (short messages) between them. KvPublisher (prefill) and KvPuller (decode) use it.
+// SetPeers must name each worker of a pair to the other worker, because notes from unknown workers
+// are dropped. KV thread only, except that the engine's thread writes the memory of the pool.
 class KvPlane {
  public:
   struct Options {

@@ -119,7 +119,8 @@ class KvProcessTest : public testing::TestWithParam<Linked> {
     }
     return true;
   }
-  // Returns the owner's next line that does not report the end of a hand-over.
+  // Returns the next message from the owner's process. Skips messages that report the end of a
+  // hand-over.
   std::string Answer() {
     std::string line = owner_->Hear();
     while (absl::StartsWith(line, "ended")) line = owner_->Hear();
@@ -330,8 +331,8 @@ INSTANTIATE_TEST_SUITE_P(Links, PeerDeviceTest,
 TEST(KvProcessesTest, SharedMemoryOfAnotherUserIsNamedAsThat) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const auto runtime = CreateEmulatedRuntime({.memory_bytes = 64 << 20}).value();
-  // The owner runs in another process, because within one process UCX 1.18 uses other ways than its
-  // shared memory.
+  // The owner runs in another process, because within one process UCX 1.18 does not use its
+  // shared-memory transports.
   for (const char* tls : {"shm", "auto", "shm,tcp", "tcp,sm"}) {
     SCOPED_TRACE(tls);
     const RemoteTransport owner({ProgramBeside("transport_test_peer"), tls, "emulated", "6"});

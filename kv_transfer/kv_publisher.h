@@ -41,12 +41,13 @@ class KvPublisher {
   // A pull that still reads a freed block finds that the block's generation has changed, and fails.
   KvTicket Open(const std::vector<BlockId>& blocks, int tokens,
                 std::function<void(absl::Status)> ended);
-  // Announces KV that is in the pool, or will be once the work recorded by `written` has run:
-  // layers [0, layers) of tokens [0, tokens), and all layers of the tokens published before.
-  // `tokens` is a multiple of the block length, or all of the hand-over's tokens. `tokens` may not
-  // decrease. While it stays the same, `layers` may not decrease. The reader gets a note after the
-  // checksums have been computed, so that no note names KV that is not there. If the checksums
-  // fail, the hand-over ends with Internal. Unknown ids are ignored: the hand-over was aborted.
+  // Announces KV to the reader: layers [0, layers) of tokens [0, tokens), and all layers of the
+  // tokens published before. The KV is in the pool now, or will be once the work recorded by
+  // `written` has run. `tokens` is a multiple of the block length, or all of the hand-over's
+  // tokens. `tokens` may not decrease. For the same `tokens`, `layers` may not decrease. The reader
+  // gets a note after the checksums of the KV have been computed, so that no note names KV that is
+  // not there. If the checksums fail, the hand-over ends with Internal. Ignores unknown ids,
+  // because the hand-over may have been aborted.
   void Publish(uint64_t handover_id, int tokens, int layers,
                std::shared_ptr<DeviceEvent> written = nullptr);
   // Marks the hand-over as complete after everything has been published, and starts the lease.

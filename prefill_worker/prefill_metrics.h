@@ -8,9 +8,9 @@
 
 namespace baton {
 
-// Counters, histograms and gauges of a prefill worker's core. Times are differences of the `now`
-// that RunOnce gets; the time in the queue begins at PrefillJob::arrival. The loop thread writes;
-// any thread reads.
+// Counters, histograms and gauges of a prefill worker's core. Times are measured with the clock
+// that RunOnce gets as `now`; the time in the queue begins at PrefillJob::arrival. The loop thread
+// writes; any thread reads.
 struct PrefillMetrics {
   Histogram step_seconds{SecondsBounds()};
   Histogram step_tokens{TokensBounds()};

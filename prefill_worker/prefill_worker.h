@@ -85,7 +85,8 @@ class PrefillWorker : public WorkerCore {
     int chunk_tokens = 512;  // max tokens in one step, over all prompts; a multiple of block_tokens
     int max_batch = 64;      // max prompts in one step
     int context = 0;         // longest prompt and answer together, in tokens; 0: the model's limit
-    // Slices of fewer bytes are joined with the slices of the next layers of the same chunk.
+    // Min bytes of a slice, in which the KV of a chunk is published. If one layer of the chunk has
+    // fewer bytes, a slice takes several layers.
     size_t slice_bytes = 256 << 10;
     bool reuse_last_freed = false;      // for tests: the block that was freed last is reused first
     std::function<void()> wake;         // called on any thread when RunOnce has work; may be empty

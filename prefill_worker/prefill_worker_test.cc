@@ -231,7 +231,7 @@ TEST_F(PrefillWorkerTest, ALongStepBeatsThePulseAfterEveryLayer) {
   Settle();
   EXPECT_TRUE(record.first);
   // The prompt of 40 tokens runs in chunks of 16, 16 and 8 tokens. Each chunk is a step, which
-  // beats the pulse after every layer.
+  // gives the pulse one beat after every layer.
   const uint64_t layers = 3u * static_cast<uint64_t>(layout_.layers);
   EXPECT_EQ(pulse.beats(), layers);
   // With logprobs of the prompt, the worker also calls Beat() after each group of up to 16 rows for

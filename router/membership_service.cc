@@ -73,8 +73,9 @@ absl::Status JudgeIdentity(const v1::Registration& worker, const grpc::Status& c
 
 }  // namespace
 
-// One Attach stream. It is in one of four states: a read is pending, the core has its last report,
-// the router asks at the worker's address which process answers there, or the stream is closed.
+// One Attach stream. It is in one of four states: a read is pending; the core has not yet taken the
+// last report; the router asks which process answers at the worker's address; or the stream is
+// closed.
 class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
  public:
   // Functions and values that the stream gets from the service.
@@ -237,7 +238,8 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<v1::Peers> next_ ABSL_GUARDED_BY(mutex_);
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
-  // Not null only while the call is pending.
+  // The call that asks which process answers at the worker's address. Not null only while the call
+  // is pending.
   std::unique_ptr<IdentityCall> identity_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -707,7 +707,8 @@ TEST_F(RouterServerTest, AWorkerMayLeaveWhileTheRouterAsksWhoAnswers) {
     grpc::ClientContext context;
     const auto stream = membership->Attach(&context);
     stream->Write(report);
-    // The connection proves that the router is asking.
+    // The router has connected to the address of the worker, so it is asking which process answers
+    // there.
     const int asking = accept4(silent, nullptr, nullptr, SOCK_CLOEXEC);
     ASSERT_GE(asking, 0);
     if (worker_leaves) {

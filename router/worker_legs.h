@@ -19,7 +19,7 @@ class WorkerLegs {
   // call it. The last event of each leg is LegEnded. `tell` must be callable until this object is
   // destroyed.
   WorkerLegs(std::string token, std::function<void(CoreEvent)> tell);
-  // All legs must have ended; aborts otherwise.
+  // All legs (RPCs to workers) must have ended; aborts otherwise.
   ~WorkerLegs();
 
   // Opens a leg, which is one RPC to a worker, over a new channel if the worker has none. A failure
@@ -29,8 +29,8 @@ class WorkerLegs {
   // Cancels a leg, which is one RPC to a worker. LegEnded, the leg's last event, still follows.
   // Does nothing if the leg has ended.
   void Cancel(LegKey leg);
-  // Pause() reads no further events after the pending read, and Resume() reads on. Both do nothing
-  // if the leg has ended.
+  // Pause() reads no further events of a leg (an RPC to a worker) after the pending read, and
+  // Resume() reads on. Both do nothing if the leg has ended.
   void Pause(LegKey leg);
   void Resume(LegKey leg);
   // Call this when the core has taken an event of this leg (one RPC to a worker). Reads the leg's

@@ -45,7 +45,7 @@ class BouncedReads {
   // the landing buffers, or the queue of messages to the peer. After an error nothing has been
   // asked for.
   absl::StatusOr<bool> Ask(const Run& run, std::byte* to, Arrived arrived);
-  // Gives back the landing buffer that an Arrived callback got.
+  // Takes back `landing`, the pinned buffer that an Arrived callback has got.
   void Return(std::byte* landing) { free_landings_.push_back(landing); }
   // Takes the answer of a pool's owner to a run that Ask requested. Ignores answers to runs that
   // this object does not know.

@@ -31,7 +31,8 @@ struct DevicePool {
   // For kIpc: the address at which the pool is mapped here. The mapping must be closed again.
   const std::byte* imported = nullptr;
   std::string direct;  // for kDirect: the inner transport's key of the pool
-  // Name of the link, as Transport::Link returns it. If empty, the link is the inner transport's.
+  // Name of the link, as Transport::Link returns it. If empty, the inner transport is asked for the
+  // name.
   std::string link;
   std::string why;  // reasons why the ways tried before `path` do not work
 };
@@ -45,8 +46,9 @@ struct DeviceReader {
   absl::Status reads_devices;
 };
 
-// Opens a pool by the first way that works, in the order IPC, direct, bounced. If `asked` is not
-// kAuto, tries only the way `asked`. Returns FailedPrecondition, with the reasons, if no way works.
+// Opens a pool for reading in the first way that works: kIpc, kDirect or kBounced (see DevicePath).
+// If `asked` is not kAuto, tries only the way `asked`. Returns FailedPrecondition, with the
+// reasons, if no way works.
 absl::StatusOr<DevicePool> OpenDevicePool(const DevicePoolKey& key, const DeviceReader& reader,
                                           DevicePath asked);
 

@@ -225,7 +225,8 @@ absl::StatusOr<DevicePool*> DeviceTransport::OpenPool(PeerId id, Peer* peer,
        {"why", pool.why.empty() ? "the first choice" : pool.why}});
   if (pool.imported != nullptr && peer->import_id == 0) {
     peer->import_id = RandomU64() | 1;
-    // If this note is lost, the owner may free its pool while it is still mapped here.
+    // This note tells the owner that its pool is mapped in this process. If the note is lost, the
+    // owner may free the pool while it is mapped.
     inner_->SendNote(id, EncodeMapped({peer->import_id, true, inner_->address()})).IgnoreError();
   }
   return &peer->pools.emplace(std::string(key), std::move(pool)).first->second;
@@ -344,7 +345,8 @@ void DeviceTransport::OnDirectRead(PeerId id, Job* job, absl::Status status) {
   peer.handed_on.erase(it);
 }
 
-// Asks the peer for the next run of the oldest queued read. Returns false if the read has to wait.
+// Asks the peer for the next part of the oldest queued read, up to DeviceStaging::kSlotBytes bytes.
+// Returns false if the read has to wait.
 bool DeviceTransport::PostBounced(Peer* peer) {
   Job* job = peer->queue.front().get();
   if (job->error.ok()) {

@@ -21,7 +21,8 @@ std::string Sealed(BytePacker packer) {
   return whole.Take();
 }
 
-// Returns the body, or an empty view if the bytes are damaged or are another kind of note.
+// Returns the content of the note, without its mark and its hash. Returns an empty view if the note
+// is damaged or of another kind.
 absl::string_view Unsealed(absl::string_view note) {
   ByteUnpacker in(note);
   if (in.GetFixed(kMark.size()) != kMark) return {};

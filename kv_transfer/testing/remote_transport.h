@@ -10,9 +10,9 @@
 
 namespace baton {
 
-// Controls a transport in another process (transport_test_peer). That transport is the owner in
-// tests of links that exist only between processes. Read is not supported. The memory that it
-// allocates is filled with ByteAt and must not be accessed from this process.
+// Controls a transport in another process (transport_test_peer), for tests of links that exist only
+// between processes. The other transport owns the memory that the tests read. It does not support
+// Read. Memory that it allocates is filled with ByteAt and must not be accessed from this process.
 class RemoteTransport : public Transport {
  public:
   // Returns the content of byte `i` of memory that the other process has allocated.

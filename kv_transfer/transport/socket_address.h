@@ -14,7 +14,7 @@ class SocketAddress {
  public:
   // Reads a sockaddr. Returns nullopt if its family is neither IPv4 nor IPv6.
   static std::optional<SocketAddress> From(const sockaddr_storage& address);
-  // Return the address to which a socket is bound, and the address to which it is connected.
+  // Address to which a socket is bound (Of), and address to which a socket is connected (PeerOf).
   static std::optional<SocketAddress> Of(int fd);
   static std::optional<SocketAddress> PeerOf(int fd);
   // Reads the bytes that Pack wrote. Returns nullopt if they are not an address.

@@ -49,8 +49,8 @@ enum class TcpGreetings::Said : uint8_t {
 
 // State of one call of Ask, from the call until `done`.
 struct TcpGreetings::Question {
-  // A connection to one of the peer's addresses at which TcpGreetings listens, and what the peer
-  // answered there.
+  // A connection to one of the peer's addresses at which the peer's TcpGreetings listens, and the
+  // answer that came over it.
   struct Asked {
     SocketAddress own_kv;
     TcpConnecting connecting;

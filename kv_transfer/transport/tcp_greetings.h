@@ -63,15 +63,16 @@ class TcpGreetings {
   const std::vector<TcpPlace>& places() const { return places_; }
   uint64_t id() const { return id_; }
 
-  // Asks the peer with id `peer_id` over all of `ways` (at least one), until kAskFor after `now`.
-  // Calls `done` once, from Progress, unless Forget comes first. Its status is OK, or Unavailable
-  // with the address and the reason. Returns a number for Forget. `done` may not call any function
-  // of this object.
+  // Finds out if this worker and the peer `peer_id` can connect to each other over `ways`, the
+  // possible paths (at least one). Gives up kAskFor after `now`. Calls `done` once, from Progress,
+  // unless Forget comes first. The status is OK, or Unavailable with the address and the reason.
+  // `done` may not call any function of this object. Returns a number for Forget.
   uint64_t Ask(uint64_t peer_id, const std::vector<TcpWay>& ways, absl::Time now,
                std::function<void(absl::Status)> done);
   void Forget(uint64_t question);
 
-  // Advances all questions and answers. Returns true if anything happened.
+  // Does what can be done now for this worker's questions and for the answers to questions of
+  // others. Returns true if anything happened.
   bool Progress(absl::Time now);
   // Returns a file descriptor that becomes readable when Progress has something to do.
   int fd() const { return events_; }

@@ -204,8 +204,8 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
   const std::vector<Setting> settings = {
       {"", "TLS", tls, {"UCX_TLS"}},
       {"", "NET_DEVICES", options.net_devices, {"UCX_NET_DEVICES"}},
-      // Without this setting, endpoints that report dead peers silently use TCP instead of shared
-      // memory.
+      // Without this setting, UCX silently uses TCP instead of shared memory for endpoints that
+      // must report dead peers.
       {"shm",
        "MM_ERROR_HANDLING",
        "y",

@@ -28,11 +28,12 @@ constexpr int kProgressPerCall = 64;
 // The destructor lets connections that are still being set up finish. This is the max number of
 // times that it waits for a millisecond.
 constexpr int kLastProgress = 50;
-// Max wait while operations are in flight. Progress must run often: it also drives UCX's keepalive,
-// and the reads by peers that UCX emulates.
+// Max wait while operations are in flight. Progress must run often, because it also drives UCX's
+// keepalive and, where UCX emulates reads, the reads of peers.
 constexpr absl::Duration kLongestWaitInFlight = absl::Milliseconds(5);
-// Number of calls of Progress between two checks for incoming greetings while no greeting is under
-// way. Each check is a system call.
+// TcpGreetings lets two workers ask each other, before they connect, if they can. While no question
+// is under way, Progress looks for new ones only once in this many calls, because each look is a
+// system call.
 constexpr int kCallsPerLook = 64;
 
 // A peer that has no connection yet, because TcpGreetings still asks whether the two workers can

@@ -21,7 +21,8 @@ namespace baton {
 // notes that arrive, and the wait for events. One thread, except Wake.
 class UcxWorker {
  public:
-  // Calls `note`, from within ucp_worker_progress, with each note that a peer has sent.
+  // `note` is called, from within ucp_worker_progress, with each note (short message) that a peer
+  // has sent.
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(
       const UcxOptions& options, std::function<void(absl::string_view note)> note);
   // Requires that all endpoints are closed. Unless the only transport is "shm", the UCX worker and

@@ -116,8 +116,8 @@ class Attempt {
   // State of a ticket that waits until a decode worker reserves blocks for its sequence.
   struct RoomWait {
     std::vector<WorkerKey> refused_by;  // Workers that refused the ticket in this round of offers.
-    // Time at which the wait began, moved back by the time that earlier attempts of the request
-    // waited. So room_wait limits the sum.
+    // Time at which the wait began, set back by the time that earlier attempts waited since a
+    // decode worker last reserved blocks. So room_wait limits the sum.
     std::optional<absl::Time> since;
     // Time since which no decode worker has been able to pull from the prefill worker.
     std::optional<absl::Time> partnerless_since;
@@ -146,8 +146,8 @@ class Attempt {
 
   End PrefillFailed(WorkerKey worker, absl::Status status);
   End DecodeFailed(WorkerKey worker, absl::Status status);
-  // Fails the leg with DataLoss, because the worker sent something that cannot be right. The error
-  // message is `pieces`, joined.
+  // Fails the leg (an RPC to a worker) with DataLoss, because the worker sent something that cannot
+  // be right. The error message is `pieces`, joined.
   template <class... Pieces>
   End Lied(Leg& leg, const Pieces&... pieces) {
     return LegFailed(leg, absl::DataLossError(absl::StrCat(pieces...)), /*ended=*/false);

@@ -19,8 +19,8 @@ namespace baton {
 // stream for all its answers. Core's loop thread only.
 //
 // A request lives from Add to Remove, whether it is queued, running or finished. A failed request
-// stays until its client has left. When a first request fails, the client gets its status
-// immediately. TakeFailed then tells the caller to fail the client's other requests.
+// stays until its client has left. As soon as one of a client's requests fails, the client gets the
+// status of this failure. TakeFailed tells the caller to fail the client's other requests.
 class Clients {
  public:
   // `core` outlives the object.

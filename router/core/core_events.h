@@ -114,7 +114,7 @@ struct WorkerName {
   std::string address;
   WorkerEpoch epoch = 0;
 };
-// Opens a prefill leg and begins to read its events.
+// Opens a prefill leg, which is a Prefill RPC to a worker, and begins to read its events.
 struct StartPrefill {
   LegKey leg;
   WorkerName worker;

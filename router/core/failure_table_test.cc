@@ -182,8 +182,8 @@ TEST_F(RouterCoreTest, ARefusedAttemptLeavesNothingToTheNext) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);
   h.First(
-      // This worker misbehaves: it sends a first token without a ticket, and then refuses the
-      // prompt as full.
+      // This worker breaks the protocol: it sends a first token without a ticket, and after that it
+      // refuses the prompt with ResourceExhausted.
       h.PrefillLeg());
   h.End(h.PrefillLeg(), absl::ResourceExhaustedError("full"));
   h.RunToEnd();

@@ -15,7 +15,8 @@ namespace baton {
 class Membership;
 class RequestQueue;
 
-// One Prefill or Decode RPC. Exists from its start to its LegEnded.
+// One Prefill or Decode RPC to a worker. Exists from the start of the RPC until its last event,
+// LegEnded, has been handled.
 struct Leg {
   LegKey key = 0;
   // Request whose attempt uses this RPC. Null once the leg is closed: the core then only waits for
@@ -54,7 +55,7 @@ class Legs {
   // the Leg object stays until Ended(). If `cancel` is true, adds the action that cancels the RPC.
   // Called once per leg.
   void Close(Leg& leg, bool cancel);
-  // Destroys a leg whose RPC is over. The leg must be closed.
+  // Destroys a leg, which is an RPC to a worker. The RPC must be over, and the leg must be closed.
   void Ended(LegKey key) { legs_.erase(key); }
 
   // Returns the leg, or null if there is none with this key.

@@ -42,7 +42,8 @@ class Membership {
   // Rebuilds all pairs of workers and chooses the served identity. Call it when workers have
   // changed, and when RefreshDue() is true. Returns true if another identity is served than before.
   bool Refresh();
-  // True if a report has become too old, or if the served identity is to change.
+  // True if it is time for Refresh(): a worker's last report has become too old, a kept capacity
+  // ends, or another identity is to be served.
   bool RefreshDue() const;
   // Logs a warning if the worker does not have the served identity.
   void WarnOfIdentity(const Worker& worker) const;

@@ -211,8 +211,8 @@ TEST_F(ModesTest, WhoNeedsAPairIsPassedOver) {
   EXPECT_EQ(h_->core.queued(), 1u);
 }
 
-// A ticket that waits for a decode worker holds up only requests that might compete for the same
-// blocks.
+// A request whose KV waits for a decode worker with free blocks holds up only requests that might
+// compete for the same blocks.
 TEST_F(ModesTest, AWaitForRoomHoldsUpOnlyWhatWantsTheSame) {
   Start(kSplit);
   constexpr auto kPrefill = v1::WORKER_ROLE_PREFILL, kDecode = v1::WORKER_ROLE_DECODE;

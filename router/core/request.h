@@ -63,8 +63,8 @@ struct RequestSummary {
   // Adds an attempt that a worker broke off. The worker sent no times of its own, so the times that
   // the router saw are used.
   void AddBroken(const AttemptTimes& attempt, absl::Time now);
-  // Adds an attempt that completed the answer. `finished` holds the decode worker's own times. It
-  // is not set if the answer ended without the worker's last message.
+  // Adds an attempt that completed the answer. `finished` holds the times that the decode worker
+  // measured; nothing if the answer ended without the worker's last message.
   void AddComplete(AttemptTimes attempt, const std::optional<v1::DecodeFinished>& finished,
                    absl::Time now);
 

@@ -69,7 +69,8 @@ class ServedIdentity {
   // Identity that has more usable workers than the served one; nothing if none has. At ChangesAt()
   // it replaces the served identity, unless the numbers of workers have changed.
   const std::optional<ModelIdentity>& leader() const { return leader_; }
-  // Time at which leader() will be served; InfiniteFuture if no other identity leads.
+  // Time from which the router will serve leader(). InfiniteFuture if no identity has more usable
+  // workers than the served one.
   absl::Time ChangesAt() const;
 
  private:

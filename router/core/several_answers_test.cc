@@ -141,8 +141,8 @@ TEST_F(SeveralAnswersTest, OneThatEndedLongAgoDoesNotCutTheOthers) {
   EXPECT_FALSE(client(r).aborted);
   h.RunToEnd(h.PrefillLegOfAnswer(1));
   EXPECT_TRUE(client(r).status->ok()) << *client(r).status;
-  // If a client does not read its final status, its RPC is cut once, although the request has two
-  // answers.
+  // The client does not leave after its final status. So the router aborts the client's RPC: once,
+  // although the request has two answers.
   h.leave = false;
   const RequestKey slow = h.Arrive(Several(2));
   h.RunToEnd(h.PrefillLegOfAnswer(1));

@@ -112,8 +112,8 @@ class WorkerTable {
   // Adds `by`, the time during which the router was not running, to the time of each worker's last
   // report. So this time does not count as silence of a worker.
   void Excuse(absl::Duration by, absl::Time now);
-  // Removes detached workers without legs: replaced workers immediately, others after
-  // `forget_after`. Returns their keys. Pointers to removed workers become invalid.
+  // Removes detached workers without legs (RPCs to the worker): replaced workers immediately,
+  // others after `forget_after`. Returns their keys. Pointers to removed workers become invalid.
   std::vector<WorkerKey> Forget(absl::Time now, absl::Duration forget_after);
   // Time at which Forget has something to do; InfiniteFuture: never.
   absl::Time ForgetAt(absl::Duration forget_after) const;
@@ -127,8 +127,9 @@ class WorkerTable {
   // True if `a` and `b` have the same protocol, model, layout and numerics, and different roles.
   static bool Compatible(const Worker& a, const Worker& b);
 
-  // Rebuilds all pairs from the ready workers and their proven links, and the counts of each
-  // identity. Call it when Report says that pairs may have changed, and at StaleAt().
+  // Rebuilds all pairs from the ready workers and their proven links (links over which a test
+  // pattern arrived right), and counts the workers of each identity. Call it when Report says that
+  // pairs may have changed, and at the time that StaleAt returns.
   void RefreshPairs(absl::Time now);
   // Numbers of workers of each identity, as RefreshPairs last counted them. Has an entry for the
   // identity of every worker in this table, and for identities of removed workers until
