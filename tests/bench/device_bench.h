@@ -115,8 +115,8 @@ void BenchHandover(DeviceBench& bench);
 void BenchAttentionVariants(DeviceBench& bench);
 void BenchSamples(DeviceBench& bench);
 void BenchGemmAlgorithms(DeviceBench& bench);
-// Runs as the second process of BenchHandover, which owns the KV pool that is read. BenchHandover
-// starts this program again for it. Returns when standard input ends.
+// Runs the second process of BenchHandover: the owner of the KV pool that BenchHandover reads.
+// BenchHandover starts this program a second time for it. Returns when standard input ends.
 int RunHandoverOwner(bool emulated);
 
 }  // namespace baton

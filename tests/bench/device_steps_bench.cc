@@ -1,6 +1,6 @@
-// Whole steps of an 8B Llama with random weights in bf16. Decode is compared with the time that its
-// bytes and its arithmetic take at the device's own rates, and prefill with the rate of its
-// gemms.
+// Times whole steps of an 8B Llama with random weights in bf16. They are compared with the time
+// that their arithmetic takes at the rate of a square gemm, and their bytes at the rate of a copy.
+// Both rates are measured on the same device.
 
 #include <algorithm>
 #include <memory>

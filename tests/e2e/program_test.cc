@@ -520,7 +520,8 @@ TEST(ProgramTest, WorkersRefuseRequestsThatAreMeantForAnotherProcess) {
           v1::WorkerIdentity::NewStub(channel)->Identify(&context, {}, &identity);
       if (!status.ok()) return status;
     }
-    // Without tokens the request itself is refused, but only if it is meant for this worker.
+    // The request has no tokens, so the worker of this epoch refuses it as invalid. A worker of
+    // another epoch refuses it because of the epoch.
     const uint64_t epoch = identity.epoch() + (right ? 0 : 1);
     grpc::ClientContext context;
     if (prefill) {

@@ -145,9 +145,9 @@ TEST_F(SamplingE2eTest, EveryCombinationIsAnsweredAsOneProcessDoes) {
 }
 
 TEST_F(SamplingE2eTest, AKilledWorkerChangesNoSample) {
-  // Max number of attempts. If this process reads slowly, an answer may be complete in the router
-  // before its worker is killed. Then no answer had to migrate, and the test repeats the round with
-  // another prompt.
+  // Max number of attempts for all six rounds. If this process reads slowly, the router may have
+  // the whole answer before the worker is killed, so that no answer migrates. Such a round is
+  // repeated with another prompt.
   constexpr int kMaxAttempts = 20;
   int attempts = 0;
   for (int round = 0; round < 6;) {

@@ -98,8 +98,9 @@ TEST_F(SearchCommandTest, ALoadThatMetASlowMachineIsRunAgain) {
   std::atomic<int> alone = 0;
   router_.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                             TimedRouter::Writer* writer) {
-    // The first 24 requests are fast: 18 for the reference and 6 before the first load. The 6 after
-    // the first load are slow.
+    // One measurement of the idle machine sends six requests. Three measurements give the reference
+    // latency, and one comes before the first load: these 24 requests are fast. The six requests
+    // after the first load are slow.
     if (absl::StartsWith(request.request_id(), "unloaded-") && ++alone > 24 && alone <= 30)
       absl::SleepFor(absl::Milliseconds(80));
     return router_.Answer(context, request, writer, request.sampling().max_tokens());

@@ -200,8 +200,8 @@ TEST(DrillScriptTest, RemovesTheNamespacesThatItMadeAndNoOther) {
   EXPECT_EQ(Count(asked, "delete namespace"), 1) << asked;
 }
 
-// Runs the script in a repository with a history of its own. The fake cluster refuses to create
-// namespaces. This ends the script after it has printed the release that it would upgrade from.
+// Runs the script in a new git repository with four commits. The fake cluster refuses to create
+// namespaces. So the script ends after it has printed the release that it would upgrade from.
 TEST(DrillScriptTest, UpgradesFromTheLastReleaseUnlessToldOtherwise) {
   if (RunShell("git --version && tar --version").exit_status != 0)
     GTEST_SKIP() << "no git or no tar here";

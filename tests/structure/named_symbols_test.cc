@@ -23,7 +23,8 @@ bool HasWord(const std::string& text, const std::string& word) {
   return std::regex_search(text, std::regex("\\b" + word + "\\b"));
 }
 
-// Pages that name symbols as `path: Symbol`, and the number of symbols that each names at least.
+// The parameters are a page that names symbols as `path: Symbol`, and the min number of symbols on
+// this page.
 class NamedSymbolsTest : public testing::TestWithParam<std::pair<const char*, int>> {};
 
 TEST_P(NamedSymbolsTest, AreInTheirFiles) {

@@ -50,14 +50,15 @@ class Arrivals {
   const Parts parts_;
   const Trace* const trace_;
   RandomStream random_;  // Generates the gaps.
-  // kOnOff: generates the periods. Separate from random_, so that the periods do not depend on the
-  // rate.
+  // For kOnOff: generates the lengths of the on and off periods. A separate stream, so that the
+  // periods do not depend on the rate.
   RandomStream periods_;
   double now_s_ = 0;
   double on_left_s_ = 0;  // kOnOff: seconds left of the current on period.
   size_t count_ = 0;
   size_t first_row_ = 0;
-  // kTrace: rows of the current part, counted from the first row replayed.
+  // For kTrace: the current part of the load takes rows [part_begin_, part_end_) of the trace. Row
+  // 0 is the first row that is replayed.
   size_t part_begin_ = 0, part_end_ = 0;
   double part_begin_s_ = 0, part_end_s_ = 0;
   std::vector<double> spread_s_;  // kTrace: times of the rows, if `spread` is set; else empty.

@@ -23,8 +23,8 @@ class GenerateStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
   GenerateStream(RequestRecord record, Clock::time_point start, bool keep_token_ids,
                  std::function<void(GenerateStream*)> on_end);
 
-  // Sends the request; `request` need not outlive the call. The stream ends at the latest `timeout`
-  // after the request's scheduled time.
+  // Sends the request; `request` need not outlive the call. The stream ends `timeout` after the
+  // request's scheduled time, or earlier.
   void Start(v1::Inference::Stub* stub, const v1::GenerateRequest& request, absl::Duration timeout);
 
   // Any thread. Cancels the request. Its outcome is then kStopped, unless the request had already

@@ -28,8 +28,8 @@ struct RunProgress {
 // request falls into the window; the load may be valid with another seed.
 absl::Status CheckLoad(const LoadSpec& spec);
 
-// Runs one load in open loop: the schedule is drawn from the seed before the first request is sent,
-// and late or missing answers do not change it. No request is sent twice. Blocks until the last
+// Runs one load in open loop: the seed fixes the schedule before the first request is sent, and
+// late or missing answers do not change it. No request is sent twice. Blocks until the last
 // measured request has ended or `stop` is set.
 //
 // Once `stop` is set, open requests are cancelled and the result is `partial`. The window of a

@@ -303,8 +303,9 @@ TEST(LoadTest, WhatHadMissedItsTargetWhenTheLoadWasStoppedIsAMiss) {
   };
   LoadSpec spec = LoadOf(router);
   spec.duration = absl::Hours(1);
-  // At the target of 0.03 s, the ten gaps after the first token take 0.3 s. So 0.3 s after its
-  // arrival or its first token, a request that hangs has certainly missed a target.
+  // A request that hangs without a token has missed its TTFT target 0.3 s after its arrival. A
+  // request that hangs after its first token has missed its TPOT target 0.3 s later, because its
+  // ten gaps may take 0.03 s each.
   spec.targets = {.ttft_s = 0.3, .tpot_s = 0.03};
   const RunResult run = [&] {
     absl::StatusOr<RunResult> result = RunLoad(spec, &stop, nullptr);

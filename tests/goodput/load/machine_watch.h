@@ -20,9 +20,9 @@ double WholeRequest(const UnloadedLatency& latency);
 // latency is judged, never the result of a load. One thread.
 class MachineWatch {
  public:
-  // `measure(side)` runs MeasureUnloaded for one of the `sides`: the pairs of endpoint and mode
-  // that are compared. `tolerated` is the accepted slowdown of a single request relative to the
-  // beginning; 0.2 is a fifth.
+  // `measure(side)` runs MeasureUnloaded for one of the `sides`, the pairs of endpoint and mode
+  // that are compared. `tolerated` is the accepted slowdown of a single request since Begin(); 0.2
+  // is a fifth.
   MachineWatch(size_t sides, double tolerated,
                std::function<absl::StatusOr<UnloadedLatency>(size_t side)> measure);
 

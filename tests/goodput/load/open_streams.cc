@@ -44,8 +44,8 @@ void OpenStreams::OnEnd(GenerateStream* stream) {
     owned = std::move(streams_.extract(stream).mapped());
   }
   owned.reset();
-  // The rest runs under one lock. StopAll can return only after the lock is released, and this
-  // object and `changed_` may then be destroyed.
+  // The lock is held to the end: as soon as it is released, StopAll may return, and its caller may
+  // destroy this object and `changed_`.
   MutexLock lock(&mutex_);
   if (measured) --open_measured_;
   --open_;

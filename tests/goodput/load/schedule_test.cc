@@ -232,7 +232,8 @@ TEST(ScheduleTest, WarmUpIsCutAndATailFollows) {
   EXPECT_GE(requests[schedule.first_measured].at_s, 5);
   EXPECT_LT(requests[schedule.end_measured - 1].at_s, 25);
   EXPECT_GE(requests[schedule.end_measured].at_s, 25);
-  // Requests after the window (the tail) go on until the slowest measured request must have ended.
+  // After the window, requests (the tail) go on for the request timeout of 10 s, because a measured
+  // request may take so long.
   EXPECT_GT(requests.back().at_s, 34);
   spec.tail = false;
   EXPECT_EQ(MakeSchedule(spec, kContext)->requests.size(), schedule.end_measured);

@@ -56,8 +56,8 @@ struct Cell {
   // Returns the index of the mode with the highest capacity. A capacity that is only an upper bound
   // is ranked last. Returns -1 if no capacity is known.
   int Best() const;
-  // Returns true if the mode Best() is certainly the best: no other mode's capacity can be higher,
-  // given the bounds.
+  // Returns true if no other known capacity can be higher than that of the mode Best(), even where
+  // a capacity is only known as an upper or lower bound.
   bool BestIsShown() const;
   // Returns the rate at which modes are compared. This is the rate of the loads that a search ran
   // for the comparison. Without such loads it is the highest capacity, and without a capacity the

@@ -52,10 +52,11 @@ enum class Loss : size_t {
 inline constexpr size_t kLosses = 12;
 const char* LossName(size_t loss);
 
-// Returns the cause for which `record` was not good. If both the TTFT and the TPOT target were
-// missed, the one missed by more seconds counts; for TPOT, the lateness of all later tokens is
-// added up. The cause is the longest phase before the first token for TTFT, or after it for TPOT.
-// Decode counts only with the time by which it exceeds the time that the target allows.
+// Returns the cause for which `record` was not good. If the TTFT target was missed, the cause is
+// the longest phase before the first token. If the TPOT target was missed, it is the longest phase
+// after the first token; of decode, only the time beyond what the target allows counts. If both
+// were missed, the target that was missed by more seconds decides: for TPOT, these are the seconds
+// by which the last token was late.
 Loss LossOf(const RequestRecord& record, const SloTargets& targets);
 
 // Counts of requests that were not good, by loss and by quartile of prompt length. The quartiles

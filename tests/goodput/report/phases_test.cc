@@ -94,8 +94,8 @@ TEST(PhasesTest, OfTwoTargetsTheOneThatWasOverrunByMoreIsBlamed) {
   record.phases.ttft_s = 0.72;
   // All tokens come 0.4 s later. So the TTFT is 0.74 s, which is 0.24 s above its target.
   for (double& token : record.token_s) token += 0.4;
-  // The last token comes another second later. So the four tokens after the first take 1.48 s,
-  // which is 1.08 s more than the target allows.
+  // The last token comes one more second later. So the four tokens after the first take 1.48 s. The
+  // TPOT target allows 0.1 s for each, so they are 1.08 s late.
   record.token_s.back() += 1;
   record.phases.decode_s += 1;
   EXPECT_EQ(LossOf(record, kTargets), Loss::kDecode);

@@ -145,8 +145,8 @@ struct RunResult {
   std::vector<RequestRecord> records;  // Records of all requests, in order of index.
   std::vector<MetricSeries> timeline;
   std::optional<ExpectResult> expect;
-  // PromptMaker::Fingerprint of each record's request. Filled only together with the records'
-  // token_ids; never in a run file.
+  // PromptMaker::Fingerprint of the request of each record. Filled only if the records have
+  // token_ids. Not written to run files.
   std::vector<uint64_t> fingerprints;
 };
 

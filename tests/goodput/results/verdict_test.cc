@@ -54,7 +54,7 @@ TEST(VerdictTest, W10IsTheMeanOfTheLargestTenthRoundedUp) {
   std::vector<double> gaps(11, 0.01);
   gaps[3] = 0.5;
   gaps[7] = 0.3;
-  // A tenth of 11 gaps is rounded up to two gaps. So W10 is the mean of the two longest gaps.
+  // W10 is the mean of the longest tenth of the gaps. A tenth of 11 gaps is rounded up to two gaps.
   EXPECT_NEAR(W10(Answered(0, 0.1, gaps)), 0.4, 1e-12);
   gaps.pop_back();
   EXPECT_NEAR(W10(Answered(0, 0.1, gaps)), 0.5, 1e-12);  // W10 is the longest of 10 gaps.

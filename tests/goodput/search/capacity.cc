@@ -18,8 +18,8 @@ struct Fit {
   double rate, weight, value;
 };
 
-// Changes the values so that they never rise with the rate, by pooling neighbours that do (pool
-// adjacent violators).
+// Changes the values so that they never rise with the rate. Neighbours whose values rise get their
+// weighted mean instead (pool adjacent violators).
 void PoolViolators(std::vector<Fit>* fits) {
   struct Pool {
     double weight, value;
@@ -119,8 +119,8 @@ Bracket BracketOf(const std::vector<RatePoint>& points, double goal) {
   return bracket;
 }
 
-// Returns a fit for each rate. `good(i)` returns a pair: the number of good requests of probe i,
-// and the weight of the probe.
+// Returns the share of good requests at each rate, over all probes of this rate. `good(i)` returns
+// the number of good requests of probe i, and the weight with which this probe counts.
 template <typename Good>
 std::vector<Fit> FitsOf(absl::Span<const Probe> probes, const Good& good) {
   std::map<double, Fit> by_rate;

@@ -273,9 +273,9 @@ Interval CapacitySearch::WindowsLeft() const {
   const double wide = bracketed ? high_ / low_ : 2;
   const double halvings =
       std::max(0.0, std::ceil(std::log2(std::log(wide) / std::log(1 + options_.resolution))));
-  // A bracket is a rate that is met and a higher rate that is missed. Without one, at least one or
-  // two more probes are needed to find it, and up to about four more than that. Near the goal, the
-  // first probe of a rate usually leaves the rate undecided; this is assumed for three rates.
+  // A bracket is a rate that is met and a higher rate that is missed. To find one takes at least
+  // one or two more probes, and up to about four more than that. Near the goal, the first probe of
+  // a rate usually does not decide it. So the max has the longest window for up to three rates.
   const double min = (bracketed         ? 0
                       : probes_.empty() ? 2
                                         : 1) *

@@ -101,8 +101,9 @@ TEST(CapacityTest, ProbesOfOneRateAreOneProbe) {
   EXPECT_EQ(RatePoints(probes)[0].share.count, 200u);
 }
 
-// The same hard requests miss in both modes, and the second mode misses a few more. A paired
-// bootstrap knows their ratio far better than the intervals of the two capacities suggest.
+// The same hard requests miss their targets in both modes, and a few more miss in the second mode.
+// If the bootstrap resamples both modes in the same way, the interval of the capacities' ratio is
+// much narrower than if it resamples each mode separately.
 TEST(CapacityTest, RatioOfModesUnderOneArrivalLogIsPaired) {
   Draws draws(3);
   std::vector<std::vector<Probe>> modes(2), unpaired(2);

@@ -97,8 +97,8 @@ absl::StatusOr<LengthDistribution> LengthDistribution::Parse(absl::string_view t
 }
 
 uint32_t LengthDistribution::Draw(RandomStream* random) const {
-  // Draws a uniform and a normal number for every distribution, although each uses at most one. So
-  // changing one distribution leaves the numbers of all others as they are.
+  // Takes a uniform and a normal random number, although no distribution needs both. So the numbers
+  // that later calls get do not depend on the kind of this distribution.
   const double uniform = random->Uniform();
   const double normal = random->Normal();
   double tokens = a_;
