@@ -234,8 +234,8 @@ TEST_F(PrefillWorkerTest, ALongStepBeatsThePulseAfterEveryLayer) {
   // gives the pulse one beat after every layer.
   const uint64_t layers = 3u * static_cast<uint64_t>(layout_.layers);
   EXPECT_EQ(pulse.beats(), layers);
-  // With logprobs of the prompt, the worker also calls Beat() after each group of up to 16 rows for
-  // which it computes them. Each chunk is one such group.
+  // If logprobs of the prompt are wanted, the worker also calls Beat() after each group of up to 16
+  // rows for which it computes them. Each chunk is one such group.
   Record scored;
   PrefillJob job = Job(Prompt(40));
   job.sampling.prompt_logprobs = 1;

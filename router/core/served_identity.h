@@ -55,7 +55,7 @@ class ServedIdentity {
 
   // Takes the present numbers of workers. Returns true if served() has changed.
   bool Update(const Offers& offers, absl::Time now);
-  // `by` is a time during which the router was not running. This time does not count towards
+  // Notes that the router was not running during the time `by`. This time does not count towards
   // `lead_time`, for which an identity must have the most usable workers before it is served.
   void Excuse(absl::Duration by, absl::Time now);
 
