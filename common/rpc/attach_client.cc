@@ -200,6 +200,8 @@ struct Router {
   absl::Time next_report = absl::InfinitePast();
   absl::Duration pause = kFirstPause;
   bool told = false;  // true if "attached" was logged
+  // True if the last attempt ended with a refusal, and while the first attempt has no result.
+  bool disputes = true;
   RareWarning warning;
   v1::Peers peers;
   absl::Time lost = absl::InfiniteFuture();
@@ -215,6 +217,7 @@ struct AttachClient::State {
   std::atomic<bool> stop = false;
   std::atomic<bool> report_now = false;
   std::atomic<int> attached = 0;
+  Standing standing;  // as last given to `on_standing`
   std::map<std::string, Router> routers;
   std::string last_peers;  // last peers given to `peers`, serialized to detect changes
   absl::Time next_resolve = absl::InfinitePast();
@@ -236,6 +239,7 @@ struct AttachClient::State {
   void ResolveAll(absl::Time now);
   void Step(const std::string& address, Router& router, absl::Time now, bool report);
   void TellPeers(absl::Time now);
+  void TellStanding();
 };
 
 void AttachClient::State::ResolveAll(absl::Time now) {
@@ -301,6 +305,7 @@ void AttachClient::State::Step(const std::string& address, Router& router, absl:
   }
   if (router.stream->attached() && !router.told) {
     router.told = true;
+    router.disputes = false;
     router.pause = kFirstPause;
     router.warning.Reset();
     Log(Severity::kInfo, "attached", {{"router", address}});
@@ -312,6 +317,7 @@ void AttachClient::State::Step(const std::string& address, Router& router, absl:
     router.lost = std::min(router.lost, now);
     const bool refused = done->error_code() == grpc::StatusCode::UNAUTHENTICATED ||
                          done->error_code() == grpc::StatusCode::FAILED_PRECONDITION;
+    router.disputes = refused;
     if (router.warning.IsDue(now, options.warning_interval, done->error_code())) {
       Log(refused ? Severity::kError : Severity::kWarning,
           router.told ? "detached"
@@ -348,6 +354,18 @@ void AttachClient::State::TellPeers(absl::Time now) {
   }
 }
 
+void AttachClient::State::TellStanding() {
+  Standing now = {.undisputed = !routers.empty()};
+  for (const auto& [address, router] : routers) {
+    now.attached += router.told ? 1 : 0;
+    now.undisputed &= !router.disputes;
+  }
+  attached = now.attached;
+  if (now == standing) return;
+  standing = now;
+  if (options.on_standing) options.on_standing(standing);
+}
+
 void AttachClient::State::Run() {
   while (!stop) {
     const absl::Time now = SteadyNow();
@@ -355,9 +373,7 @@ void AttachClient::State::Run() {
     const bool report = report_now.exchange(false);
     for (auto& [address, router] : routers) Step(address, router, now, report);
     TellPeers(now);
-    const int count = static_cast<int>(std::count_if(
-        routers.begin(), routers.end(), [](const auto& one) { return one.second.told; }));
-    if (attached.exchange(count) != count && options.on_attached) options.on_attached(count);
+    TellStanding();
     absl::Time next = next_resolve;
     for (const auto& [address, router] : routers) {
       next = std::min(next, router.stream == nullptr ? router.next_try : router.next_report);

@@ -20,6 +20,15 @@ namespace baton {
 // `warning_interval`.
 class AttachClient {
  public:
+  // Tells how the routers take this worker.
+  struct Standing {
+    // Number of routers that have accepted this worker and whose peers were passed to `peers`.
+    int attached = 0;
+    // True if there are known routers, and each has accepted this worker or can't be reached. False
+    // while a router refuses it, or has not answered its first attempt yet.
+    bool undisputed = false;
+    bool operator==(const Standing&) const = default;
+  };
   struct Options {
     std::vector<std::string> routers;  // host:port of each router
     v1::Registration registration;
@@ -32,9 +41,8 @@ class AttachClient {
         absl::Seconds(30);  // time for which the peers named by a lost router stay valid
     // Time between two warnings about the same unreachable router.
     absl::Duration warning_interval = absl::Seconds(60);
-    // Called on the client's thread, with the new number, when attached() has changed. May be
-    // empty.
-    std::function<void(int attached)> on_attached;
+    // Called on the client's thread whenever the standing has changed. May be empty.
+    std::function<void(const Standing&)> on_standing;
   };
   // Starts a thread, which calls `load` and `peers`. `load` returns the next report; if it returns
   // nothing, no report is sent, and routers soon count the worker as dead. `peers` gets the union

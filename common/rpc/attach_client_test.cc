@@ -185,6 +185,38 @@ class CapturedLog {
   int lines_ = 0;
 };
 
+// A rollout to another protocol version must not stop the old workers while an old router, which
+// refuses the new workers, still needs them. So the standing says whether some router refuses.
+TEST(AttachClientTest, TellsWhetherARouterRefusesUntilThatRouterIsGone) {
+  FakeMembership takes(1), refuses(2, "secret");
+  const auto first = RpcServer::Start({.listen = "127.0.0.1:0", .services = {&takes}}).value();
+  const auto second = RpcServer::Start({.listen = "127.0.0.1:0", .services = {&refuses}}).value();
+  Mutex mutex;
+  CondVar changed;
+  std::vector<AttachClient::Standing> told;
+  AttachClient::Options options = OptionsFor({first->address(), second->address()});
+  options.longest_pause = absl::Milliseconds(5);
+  options.on_standing = [&](const AttachClient::Standing& standing) {
+    MutexLock lock(&mutex);
+    told.push_back(standing);
+    changed.SignalAll();
+  };
+  const AttachClient client(
+      std::move(options), [] { return v1::LoadReport(); }, [](const v1::Peers&) {});
+  takes.AwaitLoads(1);
+  refuses.AwaitRefused(3);
+  {
+    MutexLock lock(&mutex);
+    for (const AttachClient::Standing& standing : told) EXPECT_FALSE(standing.undisputed);
+    while (told.empty() || told.back().attached != 1) changed.Wait(&mutex);
+    EXPECT_FALSE(told.back().undisputed);
+  }
+  second->Shutdown(absl::ZeroDuration());
+  MutexLock lock(&mutex);
+  while (!told.back().undisputed) changed.Wait(&mutex);
+  EXPECT_EQ(told.back().attached, 1);
+}
+
 TEST(AttachClientTest, ARouterThatCannotBeReachedIsWarnedOfAtOnceAndThenRarely) {
   AttachClient::Options options = OptionsFor({"127.0.0.1:1"});  // nothing listens on this port
   options.longest_pause = absl::Milliseconds(1);

@@ -375,8 +375,12 @@ void WorkerHost::NoteLinks() {
 void WorkerHost::TellReady() {
   // While the KV thread has not yet taken the latest list of peers, a worker does not become ready.
   // A worker that is ready stays ready.
-  const bool settled = ready_ || peers_told_ == peers_set_;
-  const bool ready = !hangs_ && !draining_ && linked_ && !none_fits_ && settled && attached_ > 0;
+  // The same holds while a router refuses it. In an upgrade to another protocol version the old
+  // routers refuse new workers. They need the old workers until they end, and a rollout would stop
+  // the old workers as soon as new ones are ready.
+  const bool settled = ready_ || (peers_told_ == peers_set_ && standing_.undisputed);
+  const bool ready =
+      !hangs_ && !draining_ && linked_ && !none_fits_ && settled && standing_.attached > 0;
   if (ready == ready_) return;
   ready_ = ready;
   server_->SetServing(kReady, ready);
@@ -445,9 +449,9 @@ void WorkerHost::Attach(int max_batch) {
   options.registration = std::move(registration);
   options.token = attach_token();
   options.report_interval = absl::GetFlag(FLAGS_report_interval);
-  options.on_attached = [this](int attached) {
+  options.on_standing = [this](const AttachClient::Standing& standing) {
     MutexLock lock(&mutex_);
-    attached_ = attached;
+    standing_ = standing;
     TellReady();
   };
   server_->SetServing(service_name_, true);

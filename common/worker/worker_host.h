@@ -84,7 +84,8 @@ class WorkerHost {
   //
   // The health service reports the worker's own service and one named "ready". "ready" is SERVING
   // while a router has accepted this worker. If there are workers of the other role, one of them
-  // must also fit, and the link with one of them must be up.
+  // must also fit, and the link with one of them must be up. It does not become SERVING while
+  // another router refuses this worker.
   //
   // After SIGTERM or SIGINT the core drains and the routers are told. Run waits until no jobs are
   // left, or until --drain-grace has passed; a second signal ends the process. After this wait, Run
@@ -134,7 +135,7 @@ class WorkerHost {
   bool linked_ ABSL_GUARDED_BY(mutex_) = false;  // last result of KvPlane::has_link_or_no_peers()
   // True if routers say that no worker of the other role fits.
   bool none_fits_ ABSL_GUARDED_BY(mutex_) = false;
-  int attached_ ABSL_GUARDED_BY(mutex_) = 0;    // number of routers that have accepted this worker
+  AttachClient::Standing standing_ ABSL_GUARDED_BY(mutex_);  // how the routers take this worker
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;  // true if the health service reports "ready"
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool hangs_ ABSL_GUARDED_BY(mutex_) = false;  // true if a thread has been silent for too long
