@@ -35,7 +35,7 @@ class KvPublisher {
   KvPublisher& operator=(const KvPublisher&) = delete;
 
   // Opens a hand-over of `tokens` tokens whose KV will lie in `blocks`. `ended` is called once,
-  // from RunOnce of the plane, unless Abort comes first. Its status is OK if a reader has pulled
+  // from RunOnce of the KvPlane, unless Abort comes first. Its status is OK if a reader has pulled
   // everything, FailedPrecondition if the lease ran out, or Internal if the pool's device failed.
   // Once `ended` is called, the caller may free `blocks`: no later message to a reader names them.
   // A pull that still reads a freed block finds that the block's generation has changed, and fails.

@@ -272,8 +272,8 @@ void Sampler::CollectAbove(absl::Span<const float> logits, float largest, double
 // Orders candidates_ from best to worst and takes the fewest whose weights add up to at least
 // `mass`. Returns the last candidate taken.
 Sampler::Candidate Sampler::CutAtMass(uint64_t mass) {
-  // More than kFew candidates are not sorted. They are divided into bins by logit, and only the bin
-  // that holds the last candidate to take is sorted.
+  // Up to kFew candidates are sorted at once. A larger number is divided into bins by logit, and
+  // only the bin that holds the last candidate to take is sorted.
   constexpr size_t kFew = 256;
   constexpr size_t kBins = 1024;
   uint64_t sum = 0;

@@ -28,8 +28,8 @@ enum class WordSpelling {
 // Constant once built; any thread.
 class PreTokenizer {
  public:
-  // Reads the pre-tokeniser. `node` must be nullopt if the file has none: the whole text is then
-  // one word.
+  // Reads the pre-tokeniser of tokenizer.json. `node` is nullopt if that file has no pre-tokeniser:
+  // the whole text is then one word.
   static absl::StatusOr<PreTokenizer> FromJson(const std::optional<JsonNode>& node);
 
   // Calls `word` for each word of `text` (well-formed UTF-8), in order. `at_start` is true if

@@ -56,8 +56,8 @@ TEST(StreamDecoderTest, BytesThatBecomeNoCharacterAreReplacedOnceThatIsCertain) 
   EXPECT_EQ(decoder.Push(ByteIds(*tokenizer, "\xAC")[0]), "\uFFFD");  // the decoder starts anew
 }
 
-// Pushes `tokens` (spelled as in the file). Returns the text that each Push returns, and then the
-// text that Finish returns.
+// Pushes `tokens`, which are spelled as in tokenizer.json. Returns the text that each Push returns,
+// and then the text that Finish returns.
 std::vector<std::string> Pieces(const Tokenizer& tokenizer,
                                 const std::vector<std::string>& tokens) {
   StreamDecoder decoder(&tokenizer, true);

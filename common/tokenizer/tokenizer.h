@@ -42,8 +42,8 @@ class Tokenizer {
                                                                    absl::string_view name);
 
   // Converts text to ids. Returns InvalidArgument for text that is not UTF-8, with the offset of
-  // the first wrong byte, and for text that exceeds the limits of a pattern. For empty text,
-  // returns only the tokens that the template adds.
+  // the first wrong byte, and for text for which a regular expression of the tokeniser exceeds
+  // its limits. For empty text, returns only the tokens that the tokeniser's template adds.
   absl::StatusOr<std::vector<TokenId>> Encode(absl::string_view utf8,
                                               EncodeOptions options = {}) const;
 

@@ -12,17 +12,17 @@
 namespace baton {
 
 // Decides when the processes of one cluster start, restart and stop. It starts no process and reads
-// no clock: the caller passes the time, reports what happened, and does what the callbacks ask. One
-// thread.
+// no clock: the caller passes the time, reports what happened, and does what the callbacks ask. All
+// calls must come from one thread.
 //
 // Guarantees:
 // - Workers start once the router has an address. A router that is restarted listens at the same
 //   address.
 // - A process that ends is restarted after a pause. The pause doubles from 0.2 to 10 seconds, and
 //   is short again once a run has lasted 30 seconds.
-// - A process that refuses its very first start (exit status 2) is not restarted. Before Serving(),
-//   such a refusal makes the whole start fail. The start also fails when one process ends five
-//   times in a row without having had an address.
+// - A process that refuses its very first start (exit status 2) is not restarted. Until
+//   Serving() has been called, such a refusal makes the whole start fail. The start also fails when
+//   one process ends five times in a row without having had an address.
 // - After Stop(), the router ends first, so that running answers get their last tokens. The workers
 //   end after it. A process that exceeds its time limit is killed.
 class Supervisor {

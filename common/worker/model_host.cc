@@ -167,7 +167,8 @@ int MinTokens(const ModelConfig& config) {
   return std::min(HostMemoryPlan::kMinTokens, config.context);
 }
 
-// Returns the plan of the device's memory, and sets the served context in `host`.
+// Returns the plan of the device's memory. Sets in `host` the context length that the worker
+// serves.
 absl::StatusOr<DeviceMemoryPlan> PlanDevice(const ModelConfig& config, ModelHost* host) {
   const ModelHost::Options& options = host->options;
   const auto plan_for = [&](int context) {

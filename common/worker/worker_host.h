@@ -83,9 +83,9 @@ class WorkerHost {
   // and the core's loop, calls `started`, attaches to the routers and serves metrics.
   //
   // The health service reports the worker's own service and one named "ready". "ready" is SERVING
-  // while a router has accepted this worker. If there are workers of the other role, one of them
-  // must also fit, and the link with one of them must be up. It does not become SERVING while
-  // another router refuses this worker.
+  // while a router has accepted this worker. If there are workers of the other role, it must be
+  // possible to pair this worker with one of them, and the KV link to one of them must be up. It
+  // does not become SERVING while another router refuses this worker.
   //
   // After SIGTERM or SIGINT the core drains and the routers are told. Run waits until no jobs are
   // left, or until --drain-grace has passed; a second signal ends the process. After this wait, Run
@@ -133,9 +133,9 @@ class WorkerHost {
   // Number of peer lists that the KV thread has taken.
   uint64_t peers_set_ ABSL_GUARDED_BY(mutex_) = 0;
   bool linked_ ABSL_GUARDED_BY(mutex_) = false;  // last result of KvPlane::has_link_or_no_peers()
-  // True if routers say that no worker of the other role fits.
+  // True if routers say that this worker can't be paired with any worker of the other role.
   bool none_fits_ ABSL_GUARDED_BY(mutex_) = false;
-  AttachClient::Standing standing_ ABSL_GUARDED_BY(mutex_);  // how the routers take this worker
+  AttachClient::Standing standing_ ABSL_GUARDED_BY(mutex_);  // as the attach client told it last
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;  // true if the health service reports "ready"
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool hangs_ ABSL_GUARDED_BY(mutex_) = false;  // true if a thread has been silent for too long

@@ -365,7 +365,7 @@ TEST_P(BackendConformanceTest, NothingOutsideOfItsWindowTouchesARow) {
       const auto out = bench.Output(story.q.rows, story.q.cols);
       RunStep(bench, story, {{0, 0, kLength}}, out.device);
       const auto expected = bench.Read(bench.Rows(out.device, kLength - rows, rows));
-      // Writes NaN to every slot that none of the last `rows` rows sees.
+      // The step computes `rows` rows. Writes NaN to every slot that all of them must ignore.
       const KvLayout& layout = story.scene.layout;
       auto pool = bench.Bytes(story.scene.pool.get(), story.scene.pool_bytes);
       for (int position = 0; position < kLength - rows + 1 - window; ++position) {

@@ -39,8 +39,8 @@ constexpr ptrdiff_t kTileBytes = 1024;
 #define BATON_TILE_DOT(sums, weights, activations) \
   asm volatile("tdpbf16ps %%tmm" #activations ", %%tmm" #weights ", %%tmm" #sums ::)
 
-// Sets up the tile registers: tiles 0 to 3 hold sums, 4 and 5 weights, 6 and 7 activations. Each
-// activation row is a column of its tile; `columns` is their number in a tile.
+// Sets up the tile registers: tiles 0 to 3 hold sums, 4 and 5 weights, 6 and 7 activations. A
+// column of an activation tile holds one row of activations; `columns` is the number of columns.
 class TilesInUse {
  public:
   explicit TilesInUse(int columns) {

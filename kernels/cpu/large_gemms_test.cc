@@ -311,8 +311,8 @@ TEST_P(LargeGemmsTest, HaveTheBitsOfTheirOrderAndTouchNothingElse) {
                                   .out = more.tensor})
                           .ok());
           ASSERT_TRUE(Holds(more, p.finished));
-          // The backend's operation Logits multiplies some rows of the same input with the same
-          // weights, so it must give the same sums for these rows.
+          // The backend's operation Logits multiplies some rows of this GEMM's input with this
+          // GEMM's weights, so for these rows it must give the sums that the GEMM gave.
           const std::vector<int> rows = {m - 1, 0, m / 2};
           std::vector<float> chosen;
           for (const int row : rows) {

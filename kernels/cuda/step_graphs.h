@@ -44,7 +44,7 @@ class StepGraphs {
   // Max number of graphs, enough for two values of `variant` with every number of rows.
   // DeviceInfo::driver_bytes includes the memory of this many graphs. Before one more graph is
   // recorded, all enqueued work must run, and the graph that was replayed longest ago is dropped.
-  // The next step that could have replayed this graph runs without one.
+  // The next step that could have replayed the dropped graph is launched without a graph.
   static constexpr int kMaxGraphs = 32;
   // Returns the number of rows to which a step of `rows` rows is padded when it is recorded: 1, 2,
   // 4, 8, 16, 24, 32, 48, 64 and so on up to 512, but at most `max`. Returns 0 if such a step is

@@ -80,9 +80,8 @@ class StepUpload {
   };
   // Uploads the rotary embeddings (Rope) of an operation that belongs to no step.
   absl::Status UploadRopes(absl::Span<const Rope> ropes);
-  // Returns the rotary table of the current rows and ropes. The step that began last has set both;
-  // later calls of Rows and UploadRopes replace them. Computes the table unless that has been done
-  // already.
+  // Returns the table of rotary angles for the rows and rope settings that were uploaded last.
+  // Computes the table at the first call after an upload.
   absl::StatusOr<Ropes> RopeTable();
 
  private:

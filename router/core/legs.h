@@ -75,9 +75,9 @@ class Legs {
   // Makes the first request whose ticket waits offer the ticket again now, because a decode worker
   // may have free blocks.
   void RoomFreed();
-  // Returns the decode workers that may get a waiting ticket: KV that is computed and waits for a
-  // decode worker with free blocks. RequestQueue starts no prompt that might take these workers'
-  // blocks.
+  // Returns the decode workers that may get a waiting ticket. A ticket waits while no decode worker
+  // has enough free blocks for the sequence whose KV it names. RequestQueue starts no prompt that
+  // might take the blocks of these workers.
   std::set<WorkerKey> Awaited() const;
 
  private:

@@ -42,8 +42,8 @@ class ServedIdentity {
   struct Offer {
     // Workers that are usable in the router's mode. The identity with the most of these is served.
     int usable = 0;
-    // Ready decode workers. While no identity has a usable worker, the router serves a guess: the
-    // identity with the most ready decode workers.
+    // Number of ready decode workers. While no identity has a usable worker, the router names the
+    // identity with the most ready decode workers as the served one.
     int decode = 0;
     // Attached workers of either role. If there is no usable worker and no ready decode worker, the
     // router guesses the identity with the most attached workers.

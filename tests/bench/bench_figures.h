@@ -29,7 +29,8 @@ class BenchFigures {
   BenchFigures(const std::string& json, bool means_nothing)
       : json_(json), means_nothing_(means_nothing) {}
 
-  // Prints the figure. Ends the program if the file can't be written.
+  // Prints the figure, and appends it to the file `json`, if there is one. Ends the program if the
+  // file can't be written.
   void Add(const Figure& figure);
   // Prints that `name` was not measured, and why. Ends the program if the file can't be written.
   void Skip(const std::string& name, absl::string_view why);

@@ -214,7 +214,8 @@ TEST(ProgramTest, EveryFlagIsChecked) {
   }
 }
 
-// The worker was started without a router, so it also prints which router it assumes.
+// A worker behind an IPv6 address prints the address that it listens on and the one that it tells
+// routers. It was started without --routers, so the output also names the router that it assumes.
 TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBracketsBesideTheOneThatIsListenedOn) {
   const ScratchFolder folder;
   const auto worker = Process::Start(

@@ -33,7 +33,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// Returns the Deployments in `manifests`, by the name of their part.
+// Returns the Deployments in `manifests`. The key is router, prefill or decode.
 std::map<std::string, std::string> DeploymentsOf(const std::string& manifests) {
   std::map<std::string, std::string> deployments = {
       {"router", ""}, {"prefill", ""}, {"decode", ""}};

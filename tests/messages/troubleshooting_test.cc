@@ -198,7 +198,7 @@ TEST(TroubleshootingTest, EveryRefusalOfAProgramHasARow) {
                   "a number from … to …", "true or false", "a string",
                   "…, or a list of such integers", "at most … lists of 1 to … of …", "an object",
                   // Reasons why a worker can't read a peer's memory, which occur while it runs and
-                 // do not end it.
+                  // do not end it.
                   "the owner can't export its pool", "the pool is on another node",
                   "the owner has not registered its pool",
                   "device memory can't be read by the path asked for: …"}});
@@ -236,7 +236,7 @@ TEST(TroubleshootingTest, EveryEndOfTheFrontDoorHasARow) {
        .files = {"baton", "tests/commands"},
        .no_end = {
            "baton: …", "baton: … (./baton help)",
-           // Messages about progress and results, which need no row.
+           // Messages about progress and results, which troubleshooting.md does not list.
            "installing … Debian packages:", "building in …; the first time takes some minutes",
            "all packages are there", "…: … bytes",
            "Next: copy it to another x86-64 Linux machine, and start a router and workers there:",

@@ -167,8 +167,8 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
     World* world = &AnyWorld();
     std::vector<Running> running(Pick(1, kMaxSequences));
     for (Running& s : running) {
-      // For a long model, the first running sequence is the longest one, which is the last in
-      // `all`. No other running sequence is that long.
+      // If the case has a model with a long context, the first running sequence is the longest of
+      // `all`, which is the last one there. No other running sequence is that long.
       const bool longest = GetParam().IsLong() && &s == &running.front();
       s.alone = longest ? &all.back()
                         : &all[Pick(0, static_cast<int>(all.size()) - 1 - GetParam().IsLong())];

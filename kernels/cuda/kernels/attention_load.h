@@ -122,8 +122,8 @@ class TileLoader {
   }
 
   const LayerPages& pages_;
-  // Position in the sequence's block table: its first entry or, if each tile lies in one block
-  // (InOneBlock()), the entry of the next tile.
+  // Points into the sequence's block table. If each tile lies in one block (InOneBlock()), points
+  // to the entry of the next tile's block; otherwise to the first entry of the table.
   const int32_t* blocks_;
   const int kv_head_, first_, last_;
   int tile_;  // position of the next tile's first key

@@ -33,8 +33,8 @@ inline void SwitchFiber(FiberContext& from, FiberContext& to) {
   __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 #endif
 }
-// Must be the first call of a new fiber. `from` is the context of the OS thread's own stack, which
-// switched to the first fiber.
+// Must be the first call of a new fiber. `from` is the context of the OS thread's own stack, from
+// which the first fiber was entered.
 void FiberStarted(FiberContext& from);
 
 // Stacks for the fibers of one OS thread. They are mapped when first needed and then kept. Below

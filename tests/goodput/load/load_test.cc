@@ -208,9 +208,9 @@ TEST(LoadTest, AStallIsSeenInFull) {
   spec.duration = absl::Seconds(3);
   const RunResult run = RunOf(spec);
   ASSERT_GT(run.records.size(), kFirstStalled);
-  // Computes when the stall ended, in seconds of the load. A request reaches the router no earlier
-  // than it was sent. So sent_s plus the rest of the stall at its arrival is never too late, and
-  // the largest of these values is used.
+  // Time at which the stall ended, in seconds of the load. For each request, the time at which it
+  // was sent plus the time from its arrival to the end of the stall is a lower bound, because the
+  // request arrived no earlier than it was sent. The largest bound is used.
   double end_s = 0;
   for (const RequestRecord& record : run.records) {
     if (!record.measured) continue;
@@ -304,8 +304,8 @@ TEST(LoadTest, WhatHadMissedItsTargetWhenTheLoadWasStoppedIsAMiss) {
   LoadSpec spec = LoadOf(router);
   spec.duration = absl::Hours(1);
   // A request that hangs without a token has missed its TTFT target 0.3 s after its arrival. A
-  // request that hangs after its first token has missed its TPOT target 0.3 s later, because its
-  // ten gaps may take 0.03 s each.
+  // request that hangs after its first token has missed its TPOT target 0.3 s after that token,
+  // because its ten gaps may take 0.03 s each.
   spec.targets = {.ttft_s = 0.3, .tpot_s = 0.03};
   const RunResult run = [&] {
     absl::StatusOr<RunResult> result = RunLoad(spec, &stop, nullptr);

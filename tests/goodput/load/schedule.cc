@@ -77,8 +77,9 @@ class LengthSource {
     return source;
   }
 
-  // Sets the lengths of `request`, whose `row` must be set. Counts, for a remark, the lengths that
-  // it cuts. Lengths in the tail are not counted, because requests of the tail may never be sent.
+  // Sets the lengths of `request`, whose `row` must be set. Counts the lengths that it has to cut,
+  // so that a remark in the result can tell. Not counted are requests after the measured time,
+  // which may never be sent (`in_tail`).
   absl::Status Fill(bool in_tail, PlannedRequest* request) {
     const uint32_t prompt = prompt_.has_value() ? prompt_->Draw(&random_prompt_) : 0;
     const uint32_t output = output_.has_value() ? output_->Draw(&random_output_) : 0;

@@ -72,8 +72,8 @@ TEST(VerdictTest, OneTokenHasNoPaceAndIsJudgedByItsFirst) {
 }
 
 TEST(VerdictTest, TargetsAreMetWhenTheyAreNotExceeded) {
-  // The TTFT is 250 ms to the microsecond, but as a difference of doubles it is a little more than
-  // 0.25.
+  // The TTFT is exactly 250,000 microseconds, but as a difference of doubles it is a little more
+  // than 0.25 seconds.
   RequestRecord record = Answered(0, 0.25, {});
   record.scheduled_s = 0.282;
   record.token_s = {0.532};

@@ -22,7 +22,8 @@ struct Probe {
 struct RatePoint {
   double rate = 0;
   Share share;
-  // Attainment on the fitted curve, which never rises with the rate (pool adjacent violators).
+  // Attainment on the fitted curve. The curve never rises with the rate; it is an isotonic
+  // regression, computed by the pool-adjacent-violators algorithm.
   double fitted = 0;
 };
 // Returns one point for each rate, in order of rate. Probes without requests do not count.

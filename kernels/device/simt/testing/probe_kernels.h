@@ -23,14 +23,15 @@ extern const Kernel kIndices;
 // taken after the barrier, to out[threads + i].
 extern const Kernel kOrder;
 
-// Runs one collective in one warp. `in` and `out` have 32 words. `which` chooses the collective:
+// Runs one collective operation in one warp. `in` and `out` have 32 words, one for each lane l.
+// `which` chooses the operation:
 //   0  ShuffleXor with mask 5
 //   1  ShuffleDown by 3
 //   2  Shuffle of l + 100 from lane in[l]
 //   3  WarpSum
 //   4  WarpMax
 //   5  Ballot(in > 0)
-//   6  the butterfly of ShuffleXor
+//   6  ShuffleXor with masks 16, 8, 4, 2 and 1 in turn, as a sum over the warp does
 extern const Kernel kShuffles;
 // Runs one Mma of bf16 (`which` is 0) or f16 (`which` is 1). `in` holds a [32][4], then b [32][2],
 // then d [32][4]. `out` is [32][4].
