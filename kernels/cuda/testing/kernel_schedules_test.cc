@@ -16,8 +16,8 @@ TEST_P(KernelSchedulesTest, AreItsReferenceUnderOthersToo) {
   // The emulator has six kinds of schedules: three orders of the warps, each with early and with
   // late copies. kernels_test.cc runs each case under only one kind.
   constexpr int kKinds = 6;
-  // BATON_CASES sets the number of schedules to try; at least 10 are tried. There are kKinds kinds
-  // of schedules, which repeat. A kind with a random order of warps gets another order each time.
+  // Tries one schedule of each kind, or BATON_CASES schedules if that is above 10. Schedules after
+  // the first kKinds repeat the kinds; those with a random order of warps have another order.
   const char* const cases = std::getenv("BATON_CASES");
   int wanted = 0;
   if (cases == nullptr || !absl::SimpleAtoi(cases, &wanted) || wanted <= 10) wanted = kKinds;
