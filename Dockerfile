@@ -1,6 +1,6 @@
 # The CPU image, with all programs and the demo model. Any container engine builds it:
 #
-#   docker build -t baton:0.1.0 .
+#   docker build -t baton:0.2.0 .
 #
 # BASE is an image of Debian 12. DEMO_MODEL=0 leaves the demo model out. REVISION and VERSION become
 # labels. The programs are built with the flags of `./baton build`.
@@ -23,7 +23,7 @@ RUN mkdir -p /out/models && if [ "$DEMO_MODEL" = 1 ]; then \
     mkdir /out/models/demo && cp common/model/demo/*.json common/model/demo/*.safetensors /out/models/demo; fi
 
 FROM ${BASE}
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=
 LABEL org.opencontainers.image.title="Baton" \
       org.opencontainers.image.description="Serves large language models with prefill and decode on separate workers" \

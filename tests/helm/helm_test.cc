@@ -20,6 +20,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/program.h"
 #include "common/base/scratch_folder.h"
 #include "nlohmann/json.hpp"
 #include "tests/helm/helm_harness.h"
@@ -464,12 +465,16 @@ TEST_F(HelmTest, APartMayHaveAnImageOfItsOwn) {
     return found;
   };
   using testing::ElementsAre;
-  EXPECT_THAT(images(""), ElementsAre("all:0.1.0", "all:0.1.0", "all:0.1.0"));
+  // The default tag is the version of the programs.
+  const auto tagged = [](const char* repository) {
+    return absl::StrCat(repository, ":", kVersion);
+  };
+  EXPECT_THAT(images(""), ElementsAre(tagged("all"), tagged("all"), tagged("all")));
   EXPECT_THAT(images("--set image.tag=t --set router.image.repository=r --set prefill.image.tag=p"),
               ElementsAre("r:t", "all:p", "all:t"));
   EXPECT_THAT(images(absl::StrCat("--set image.digest=sha256:", shared,
                                   " --set router.image.repository=r --set prefill.image.tag=p")),
-              ElementsAre("r:0.1.0", "all:p", "all@sha256:" + shared));
+              ElementsAre(tagged("r"), "all:p", "all@sha256:" + shared));
   EXPECT_THAT(images(absl::StrCat(
                   "--set image.digest=sha256:", shared, " --set router.image.digest=sha256:", own,
                   " --set decode.image.repository=d --set decode.image.digest=sha256:", own)),
@@ -483,12 +488,13 @@ TEST_F(HelmTest, APartMayHaveAnImageOfItsOwn) {
   EXPECT_THAT(
       images(
           "--set model.source=init --set model.init.args={fetch} --set decode.image.repository=d"),
-      ElementsAre("all:0.1.0", "all:0.1.0", "all:0.1.0", "all:0.1.0", "d:0.1.0", "d:0.1.0"));
+      ElementsAre(tagged("all"), tagged("all"), tagged("all"), tagged("all"), tagged("d"),
+                  tagged("d")));
   const std::string routers = "--set router.image.repository=r --set goodput.enabled=true ";
   EXPECT_THAT(Template(routers + "--show-only templates/goodput-job.yaml").output,
-              HasSubstr("\n          image: r:0.1.0\n"));
+              HasSubstr(absl::StrCat("\n          image: r:", kVersion, "\n")));
   EXPECT_THAT(Template(routers + "--show-only templates/tests/generate.yaml").output,
-              HasSubstr("\n      image: r:0.1.0\n"));
+              HasSubstr(absl::StrCat("\n      image: r:", kVersion, "\n")));
 }
 
 // Kubernetes refuses rollingUpdate together with the type Recreate. The defaults of the chart set
