@@ -47,7 +47,7 @@ class LayersWorld {
   const KvLayout& layout() const { return layout_; }
   Engine& engine() { return *engine_; }
   // Runs a step. Returns true if the copies of the KV equal what the step has left in the pool.
-  // With `wait`, each copy waits for the event of its layer.
+  // If `wait` is true, each copy waits for the event of its layer.
   bool CopiesAreRight(bool wait) {
     const std::vector<BlockId> blocks = {0, 1, 2};
     std::vector<TokenId> tokens;
