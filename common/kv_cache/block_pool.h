@@ -29,9 +29,9 @@ class BlockPool {
     kLastFreed,  // for tests: last in, first out, which shows late writes to freed blocks soonest
   };
 
-  // Creates a pool of blocks 0 .. blocks-1, all free. `generations` holds a counter per block, which
-  // is even while the block is free. Aborts unless all are even at the start (zeroed memory will
-  // do). The caller owns the counters, which must outlive the pool; any thread may read them.
+  // Creates a pool of blocks 0 .. blocks-1, all free. `generations` holds a counter per block,
+  // which is even while the block is free. Aborts unless all are even at the start (zeroed memory
+  // will do). The caller owns the counters, which must outlive the pool; any thread may read them.
   // Counters of blocks that are in use when the pool is destroyed stay odd. If `generations` is
   // null, the pool keeps its own.
   explicit BlockPool(int blocks, std::atomic<uint64_t>* generations = nullptr,

@@ -1,0 +1,87 @@
+#include "common/kv_cache/block_namer.h"
+
+#include <cstdint>
+
+#include <openssl/evp.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace baton {
+namespace {
+
+// First byte of everything that is hashed, so that a root can't equal a block's name.
+constexpr char kRootInput = 0, kBlockInput = 1;
+
+// Numbers are hashed in little-endian order on every machine.
+void AppendNumber(uint64_t number, int bytes, std::string* out) {
+  for (int i = 0; i < bytes; ++i) out->push_back(static_cast<char>(number >> (8 * i)));
+}
+
+void AppendField(absl::string_view tag, absl::string_view value, std::string* out) {
+  for (const absl::string_view part : {tag, value}) {
+    AppendNumber(part.size(), 8, out);
+    out->append(part.data(), part.size());
+  }
+}
+
+uint64_t BigEndian(const unsigned char* bytes) {
+  uint64_t number = 0;
+  for (int i = 0; i < 8; ++i) number = number << 8 | bytes[i];
+  return number;
+}
+
+}  // namespace
+
+struct BlockNamer::Digest {
+  EVP_MD_CTX* const context = EVP_MD_CTX_new();
+  ~Digest() { EVP_MD_CTX_free(context); }
+};
+
+BlockNamer::BlockNamer() : digest_(std::make_unique<Digest>()) {
+  BATON_CHECK(EVP_DigestInit_ex(digest_->context, EVP_sha256(), nullptr) == 1);
+}
+
+BlockNamer::~BlockNamer() = default;
+
+BlockName BlockNamer::Hash(absl::string_view bytes) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  // A null type keeps the algorithm, which saves looking it up for every block.
+  const bool hashed = EVP_DigestInit_ex(digest_->context, nullptr, nullptr) == 1 &&
+                      EVP_DigestUpdate(digest_->context, bytes.data(), bytes.size()) == 1 &&
+                      EVP_DigestFinal_ex(digest_->context, digest, nullptr) == 1;
+  BATON_CHECK(hashed) << "SHA-256 of " << bytes.size() << " bytes";
+  return {BigEndian(digest), BigEndian(digest + 8)};
+}
+
+BlockName BlockNamer::Root(const PrefixScope& scope) {
+  scratch_.assign(1, kRootInput);
+  AppendField("secret", scope.secret, &scratch_);
+  AppendField("model", scope.model_fingerprint, &scratch_);
+  AppendField("numerics", scope.numerics_id, &scratch_);
+  AppendField("layout", scope.layout_fingerprint, &scratch_);
+  AppendField("adapter", scope.adapter, &scratch_);
+  AppendField("rope", absl::StrCat(scope.rope_reach), &scratch_);
+  AppendField("salt", scope.salt, &scratch_);
+  return Hash(scratch_);
+}
+
+BlockName BlockNamer::Next(const BlockName& parent, absl::Span<const TokenId> tokens) {
+  scratch_.assign(1, kBlockInput);
+  AppendNumber(parent.high, 8, &scratch_);
+  AppendNumber(parent.low, 8, &scratch_);
+  for (const TokenId token : tokens) AppendNumber(static_cast<uint32_t>(token), 4, &scratch_);
+  return Hash(scratch_);
+}
+
+void PrefixChain::Extend(absl::Span<const TokenId> tokens, BlockNamer* namer) {
+  if (empty()) return;
+  const size_t full = tokens.size() / block_tokens_;
+  names_.reserve(full);
+  while (names_.size() < full) {
+    names_.push_back(namer->Next(ParentOf(names_.size()),
+                                 tokens.subspan(names_.size() * block_tokens_, block_tokens_)));
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,202 @@
+#include "common/kv_cache/prefix_cache.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/status_macros.h"
+
+namespace baton {
+
+PrefixCache::PrefixCache(BlockPool* pool, int block_tokens, Options options)
+    : pool_(pool), block_tokens_(block_tokens), options_(std::move(options)) {
+  BATON_CHECK(pool->free_blocks() == pool->total_blocks()) << pool->free_blocks();
+  entries_.resize(pool->total_blocks());
+  if (options_.enabled) tokens_.resize(size_t(pool->total_blocks()) * block_tokens);
+}
+
+PrefixCache::~PrefixCache() {
+  while (!idle_leaves_.empty()) RemoveName(idle_leaves_.begin()->second);
+}
+
+absl::StatusOr<std::vector<BlockId>> PrefixCache::Take(int n) {
+  if (n > available()) {
+    return absl::ResourceExhaustedError(absl::StrCat("KV blocks: ", n, " wanted, ", available(),
+                                                     " of ", pool_->total_blocks(), " free"));
+  }
+  while (pool_->free_blocks() < n) {
+    const BlockId oldest = idle_leaves_.begin()->second;
+    CheckContent(oldest);
+    RemoveName(oldest);
+    ++counters_.evicted_blocks;
+  }
+  return pool_->Take(n);
+}
+
+void PrefixCache::Release(absl::Span<const BlockId> blocks) {
+  for (const BlockId block : blocks) {
+    const bool named = entries_[block].named;
+    BATON_CHECK(!named || Users(block) > 0) << "no sequence refers to block " << block;
+    pool_->Release(block);
+    if (!named) {
+      if (pool_->references(block) == 0) entries_[block].forgotten = false;
+    } else if (!Held(block)) {
+      NoteIdle(block);
+    }
+  }
+}
+
+std::vector<BlockId> PrefixCache::Pin(const PrefixChain& chain, absl::Span<const TokenId> tokens,
+                                      int max_blocks) {
+  std::vector<BlockId> found;
+  if (!options_.enabled || chain.empty()) return found;
+  const size_t wanted =
+      std::min(chain.names().size(), static_cast<size_t>(std::max(max_blocks, 0)));
+  BlockId parent = kNoBlock;
+  for (size_t i = 0; i < wanted; ++i) {
+    const auto it = by_name_.find(chain.names()[i]);
+    if (it == by_name_.end()) break;
+    const BlockId block = it->second;
+    const Entry& entry = entries_[block];
+    const auto own = tokens.subspan(i * block_tokens_, block_tokens_);
+    const bool same = entry.parent == parent && entry.parent_name == chain.ParentOf(i) &&
+                      std::equal(own.begin(), own.end(), TokensOf(block).begin());
+    if (!same) break;
+    CheckContent(block);
+    const bool held = Held(block);
+    pool_->AddRef(block);
+    if (!held) NoteHeld(block);
+    found.push_back(block);
+    parent = block;
+  }
+  counters_.looked_up_blocks += wanted;
+  counters_.found_blocks += found.size();
+  return found;
+}
+
+void PrefixCache::Name(PrefixChain* chain, absl::Span<const TokenId> tokens,
+                       absl::Span<const BlockId> blocks, int full_blocks) {
+  if (!options_.enabled || chain->empty() || full_blocks == 0) return;
+  const size_t full = static_cast<size_t>(full_blocks);
+  BATON_CHECK(full <= blocks.size() && full * block_tokens_ <= tokens.size())
+      << full << " of " << blocks.size() << " blocks, " << tokens.size() << " tokens";
+  chain->Extend(tokens.first(full * block_tokens_), &namer_);
+  // Begins after the last block whose name is here. Usually that is the last block that this
+  // sequence has named. The other block that had a name first may have been evicted since.
+  size_t next = full;
+  while (next > 0 && !Has(chain->names()[next - 1])) --next;
+  for (; next < full; ++next) {
+    const BlockId block = blocks[next];
+    Entry& entry = entries_[block];
+    if (entry.forgotten) return;
+    BATON_CHECK(!entry.named) << "block " << block << " has another name";
+    const BlockId parent = next == 0 ? kNoBlock : by_name_.at(chain->names()[next - 1]);
+    entry = {.named = true, .name = chain->names()[next], .parent_name = chain->ParentOf(next)};
+    const auto own = tokens.subspan(next * block_tokens_, block_tokens_);
+    std::copy(own.begin(), own.end(), tokens_.begin() + size_t(block) * block_tokens_);
+    by_name_.emplace(entry.name, block);
+    pool_->AddRef(block);
+    if (options_.content_hash) entry.content = options_.content_hash(block);
+    ++evictable_;  // until NoteHeld
+    Link(block, parent);
+    NoteHeld(block);
+  }
+}
+
+void PrefixCache::Forget(absl::Span<const BlockId> blocks) {
+  for (const BlockId block : blocks) {
+    if (entries_[block].named) RemoveSubtree(block);
+    entries_[block].forgotten = pool_->references(block) > 0;
+  }
+}
+
+absl::Span<const TokenId> PrefixCache::TokensOf(BlockId block) const {
+  return absl::MakeConstSpan(tokens_).subspan(size_t(block) * block_tokens_, block_tokens_);
+}
+
+void PrefixCache::NoteHeld(BlockId block) {
+  while (block != kNoBlock) {
+    Entry& entry = entries_[block];
+    --evictable_;
+    idle_leaves_.erase({entry.idle_since, block});
+    if (entry.parent == kNoBlock) return;
+    const bool parent_held = Held(entry.parent);
+    ++entries_[entry.parent].held_children;
+    if (parent_held) return;
+    block = entry.parent;
+  }
+}
+
+void PrefixCache::NoteIdle(BlockId block) {
+  while (block != kNoBlock) {
+    Entry& entry = entries_[block];
+    ++evictable_;
+    entry.idle_since = ++clock_;
+    if (entry.first_child == kNoBlock) idle_leaves_.emplace(entry.idle_since, block);
+    if (entry.parent == kNoBlock) return;
+    --entries_[entry.parent].held_children;
+    if (Held(entry.parent)) return;
+    block = entry.parent;
+  }
+}
+
+void PrefixCache::RemoveName(BlockId block) {
+  Entry& entry = entries_[block];
+  BATON_CHECK(entry.named && entry.first_child == kNoBlock) << "block " << block;
+  // A block that is held leaves the tree as if it became idle first, so that its parents do too.
+  if (Held(block)) NoteIdle(block);
+  --evictable_;
+  idle_leaves_.erase({entry.idle_since, block});
+  by_name_.erase(entry.name);
+  Unlink(block);
+  entry = Entry{};
+  pool_->Release(block);
+}
+
+void PrefixCache::RemoveSubtree(BlockId block) {
+  // Removes the leaf that is found by following the first children, until `block` itself is gone.
+  while (entries_[block].named) {
+    BlockId leaf = block;
+    while (entries_[leaf].first_child != kNoBlock) leaf = entries_[leaf].first_child;
+    RemoveName(leaf);
+    entries_[leaf].forgotten = pool_->references(leaf) > 0;
+    ++counters_.forgotten_blocks;
+  }
+}
+
+void PrefixCache::Link(BlockId block, BlockId parent) {
+  Entry& entry = entries_[block];
+  entry.parent = parent;
+  if (parent == kNoBlock) return;
+  Entry& above = entries_[parent];
+  // A block with children is no leaf, and is evicted only after them.
+  idle_leaves_.erase({above.idle_since, parent});
+  entry.next_sibling = above.first_child;
+  if (above.first_child != kNoBlock) entries_[above.first_child].previous_sibling = block;
+  above.first_child = block;
+}
+
+void PrefixCache::Unlink(BlockId block) {
+  const Entry& entry = entries_[block];
+  if (entry.parent == kNoBlock) return;
+  Entry& above = entries_[entry.parent];
+  if (entry.previous_sibling == kNoBlock) {
+    above.first_child = entry.next_sibling;
+  } else {
+    entries_[entry.previous_sibling].next_sibling = entry.next_sibling;
+  }
+  if (entry.next_sibling != kNoBlock) {
+    entries_[entry.next_sibling].previous_sibling = entry.previous_sibling;
+  }
+  if (above.first_child == kNoBlock && !Held(entry.parent)) {
+    idle_leaves_.emplace(above.idle_since, entry.parent);
+  }
+}
+
+void PrefixCache::CheckContent(BlockId block) const {
+  if (!options_.content_hash) return;
+  BATON_CHECK(options_.content_hash(block) == entries_[block].content)
+      << "block " << block << " was written after it got its name";
+}
+
+}  // namespace baton

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/base/types.h"
+#include "common/kv_cache/block_namer.h"
+#include "common/kv_cache/block_pool.h"
+
+namespace baton {
+
+// Keeps full blocks of KV after their sequences have ended, and finds them again by their names. It
+// stands in front of the BlockPool: a worker takes and releases all blocks here. Loop thread only.
+//
+// A block with a name has one reference from the cache besides those of its sequences. It is *held*
+// while a sequence refers to it or to a descendant, which is a block whose prefix it belongs to. A
+// block with a name that is not held can be evicted. The block that has not been held for the
+// longest time goes first, and a block goes only after all its descendants.
+//
+// Guarantees:
+//   - A block with a name is never lent out again before its name is gone.
+//   - available() blocks can be taken now; no sequence loses a block by that.
+//   - Forget() removes names for good: the blocks that it was called for, and their descendants,
+//   get
+//     no name again before they have been free.
+class PrefixCache {
+ public:
+  struct Options {
+    bool enabled = true;  // If false, no block gets a name, and nothing is found.
+    // For tests and debug builds: returns a hash of the block's bytes. It is called when a block
+    // gets its name, when a sequence finds it, and when it is evicted. The process aborts if the
+    // bytes have changed, because a block with a name must never be written. May be empty.
+    std::function<uint64_t(BlockId)> content_hash;
+  };
+  // Counts since the start.
+  struct Counters {
+    uint64_t looked_up_blocks = 0;  // blocks that Pin looked for
+    uint64_t found_blocks = 0;      // blocks that Pin found
+    uint64_t evicted_blocks = 0;
+    uint64_t forgotten_blocks = 0;  // names that Forget removed
+  };
+
+  // `pool` must outlive the cache, and all its blocks must be free. `block_tokens` is the number of
+  // tokens in a block.
+  PrefixCache(BlockPool* pool, int block_tokens, Options options);
+  // Releases the blocks that only the cache refers to.
+  ~PrefixCache();
+  PrefixCache(const PrefixCache&) = delete;
+  PrefixCache& operator=(const PrefixCache&) = delete;
+
+  // Returns the number of blocks that Take can give now: free blocks, and those that can be
+  // evicted. This is what admission and load reports count as free.
+  int available() const { return pool_->free_blocks() + evictable_; }
+  // Takes `n` blocks, one reference each, in any order. Evicts as many blocks as are missing.
+  // Returns ResourceExhausted, takes none and evicts none, if fewer are available.
+  absl::StatusOr<std::vector<BlockId>> Take(int n);
+  // Drops one reference of a sequence to each block. A block without a name is then free if that
+  // was its last reference. Aborts on a block that no sequence refers to.
+  void Release(absl::Span<const BlockId> blocks);
+
+  // Finds the leading blocks of a sequence: the longest run of names of `chain` whose blocks are
+  // here, at most `max_blocks`. Compares each block's parent and token ids too. Adds a reference to
+  // each block for the sequence, which must Release() it. `tokens` are the tokens of the sequence.
+  std::vector<BlockId> Pin(const PrefixChain& chain, absl::Span<const TokenId> tokens,
+                           int max_blocks);
+  // Gives the first `full_blocks` blocks of a sequence their names. All their slots must have been
+  // written by steps that ended without an error, or by a pull that was validated. `blocks` and
+  // `tokens` are those of the sequence, which must refer to the blocks. Extends `chain` as needed.
+  //
+  // If another block has a name already, it keeps it, and this sequence's block stays without a
+  // name. Blocks after a block that Forget() was called for get no name.
+  void Name(PrefixChain* chain, absl::Span<const TokenId> tokens, absl::Span<const BlockId> blocks,
+            int full_blocks);
+  // Removes the names of these blocks, and of all their descendants, because their content can't be
+  // trusted. Sequences that refer to such blocks keep them.
+  void Forget(absl::Span<const BlockId> blocks);
+  // Returns true if a block has this name. Does not count as a use of the block.
+  bool Has(const BlockName& name) const { return by_name_.contains(name); }
+
+  bool enabled() const { return options_.enabled; }
+  int named_blocks() const { return static_cast<int>(by_name_.size()); }
+  int evictable_blocks() const { return evictable_; }
+  const Counters& counters() const { return counters_; }
+
+ private:
+  static constexpr BlockId kNoBlock = -1;
+  // State of one block of the pool. The names and links are meaningful while `named` is true.
+  struct Entry {
+    bool named = false;
+    bool forgotten = false;  // true from Forget() until the block is free
+    BlockName name, parent_name;
+    BlockId parent = kNoBlock;  // block with the name `parent_name`; kNoBlock for a first block
+    BlockId first_child = kNoBlock, next_sibling = kNoBlock, previous_sibling = kNoBlock;
+    int held_children = 0;
+    uint64_t idle_since = 0;  // value of clock_ when the block was held last
+    uint64_t content = 0;     // Options::content_hash at the time when the block got its name
+  };
+
+  // Number of references from sequences to a block with a name.
+  int Users(BlockId block) const { return pool_->references(block) - 1; }
+  bool Held(BlockId block) const { return Users(block) > 0 || entries_[block].held_children > 0; }
+  absl::Span<const TokenId> TokensOf(BlockId block) const;
+  // NoteHeld is called when a block begins to be held, and NoteIdle when it is held no more.
+  void NoteHeld(BlockId block);
+  void NoteIdle(BlockId block);
+  // Takes the name from a block without children, and drops the cache's reference.
+  void RemoveName(BlockId block);
+  void RemoveSubtree(BlockId block);
+  void Link(BlockId block, BlockId parent);
+  void Unlink(BlockId block);
+  void CheckContent(BlockId block) const;
+
+  BlockPool* const pool_;
+  const int block_tokens_;
+  const Options options_;
+  BlockNamer namer_;
+  std::vector<Entry> entries_;   // index: block id
+  std::vector<TokenId> tokens_;  // token ids of the blocks with a name: [blocks, block_tokens]
+  absl::flat_hash_map<BlockName, BlockId, BlockName::Hash> by_name_;
+  int evictable_ = 0;  // blocks with a name that are not held
+  // Those of the evictable blocks that have no children, by the time since which they are idle.
+  std::set<std::pair<uint64_t, BlockId>> idle_leaves_;
+  uint64_t clock_ = 0;  // counts the times that a block became idle
+  Counters counters_;
+};
+
+}  // namespace baton
