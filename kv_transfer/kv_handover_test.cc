@@ -242,7 +242,104 @@ TEST_F(HandoverTest, CorruptBytesAreDataLoss) {
   Run(absl::Milliseconds(50));
   ASSERT_TRUE(result_.has_value());
   EXPECT_TRUE(absl::IsDataLoss(result_->status)) << result_->status;
-  EXPECT_EQ(owner_.publisher->open_handovers(), 1) << "another attempt may still take it";
+  // The owner learns of it, because no other reader may get these blocks.
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_TRUE(absl::IsDataLoss(*ended_)) << *ended_;
+  EXPECT_EQ(owner_.publisher->open_handovers(), 0);
+}
+
+TEST_F(HandoverTest, TheOwnerLearnsOfCorruptBytesAlthoughNotesAreLost) {
+  Introduce();
+  FaultyTransport::Faults faults;
+  faults.corrupt_read = 1;
+  faults.drop_note = 0.5;
+  reader_.transport->SetFaults(faults);
+  owner_.transport->SetFaults(faults);
+  const KvTicket ticket = Open();
+  PublishAll(ticket);
+  Start(&reader_, ticket, 1, &result_);
+  Run(absl::Seconds(5));
+  ASSERT_TRUE(result_.has_value());
+  EXPECT_TRUE(absl::IsDataLoss(result_->status)) << result_->status;
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_TRUE(absl::IsDataLoss(*ended_)) << *ended_;
+}
+
+// The first two blocks are those of an earlier prompt that began with the same tokens.
+TEST_F(HandoverTest, BlocksThatAreReadyArePublishedAtOnceWithTheirOldChecksums) {
+  Introduce();
+  blocks_ = owner_.pool->Take(3);
+  const std::vector<BlockId> ready = blocks_;
+  const KvTicket first = owner_.publisher->Open(blocks_, 10, [](absl::Status) {});
+  PublishAll(first);
+  Start(&reader_, first, 1, &result_);
+  Run(absl::Milliseconds(50));
+  ASSERT_TRUE(result_.has_value() && result_->status.ok()) << result_->status;
+  for (const bool changed : {false, true}) {
+    // If the checksums were computed again, changed bytes would look right.
+    if (changed) FillSlice(owner_.plane.get(), ready[0], 1, 77);
+    const std::vector<BlockId> blocks = {ready[0], ready[1], owner_.pool->Take(1)[0]};
+    const KvTicket ticket = owner_.publisher->Open(
+        blocks, 10, [](absl::Status) {}, /*ready_blocks=*/2);
+    std::optional<PullResult> result;
+    std::vector<BlockId> into;
+    Start(&reader_, ticket, 1, &result, &into);
+    Run(absl::Milliseconds(20));
+    EXPECT_TRUE(SliceIs(reader_.plane.get(), into[1], kLayout.layers - 1, 1001));
+    for (int layer = 0; layer < kLayout.layers; ++layer) {
+      FillSlice(owner_.plane.get(), blocks[2], layer, 1002);
+    }
+    owner_.publisher->Publish(ticket.handover_id, 10, kLayout.layers);
+    owner_.publisher->Complete(ticket.handover_id, "first token");
+    Run(absl::Milliseconds(20));
+    ASSERT_TRUE(result.has_value());
+    EXPECT_EQ(result->status.code(), changed ? absl::StatusCode::kDataLoss : absl::StatusCode::kOk)
+        << result->status;
+  }
+}
+
+TEST_F(HandoverTest, BlocksThatAreReadyGetChecksumsIfTheyHaveNone) {
+  Introduce();
+  const std::vector<BlockId> blocks = owner_.pool->Take(3);
+  for (int i = 0; i < 3; ++i) {
+    for (int layer = 0; layer < kLayout.layers; ++layer) {
+      FillSlice(owner_.plane.get(), blocks[i], layer, 1000 + i);
+    }
+  }
+  // A hand-over that is aborted after it has shown one block, and half of another.
+  const KvTicket aborted = owner_.publisher->Open(blocks, 10, [](absl::Status) {});
+  owner_.publisher->Publish(aborted.handover_id, 4, kLayout.layers);
+  owner_.publisher->Publish(aborted.handover_id, 8, 2);
+  owner_.publisher->Abort(aborted.handover_id);
+  const KvTicket ticket = owner_.publisher->Open(
+      blocks, 10, [](absl::Status) {}, /*ready_blocks=*/2);
+  owner_.publisher->Publish(ticket.handover_id, 10, kLayout.layers);
+  owner_.publisher->Complete(ticket.handover_id, "first token");
+  Start(&reader_, ticket, 1, &result_);
+  Run(absl::Milliseconds(50));
+  ASSERT_TRUE(result_.has_value());
+  EXPECT_TRUE(result_->status.ok()) << result_->status;
+}
+
+TEST_F(HandoverTest, BlocksThatTheReaderHoldsAreNeitherReadNorWritten) {
+  Introduce();
+  for (const int held : {1, 2}) {
+    const KvTicket ticket = Open();
+    PublishAll(ticket);
+    const auto into = reader_.pool->Take(3);
+    for (int i = 0; i < 3; ++i) FillBlock(reader_.plane.get(), into[i], 5000 + i);
+    std::optional<PullResult> result;
+    reader_.puller->Start(
+        ticket, 1, into, [&](PullResult r) { result = std::move(r); }, held);
+    Run(absl::Milliseconds(50));
+    ASSERT_TRUE(result.has_value());
+    EXPECT_TRUE(result->status.ok()) << result->status;
+    EXPECT_EQ(result->bytes, (3 - held) * kLayout.BlockBytes());
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(BlockIs(reader_.plane.get(), into[i], i < held ? 5000 + i : 1000 + i)) << i;
+    }
+    reader_.pool->Return(into);
+  }
 }
 
 TEST_F(HandoverTest, ABlockWithAnotherOwnerIsDataLoss) {
@@ -508,7 +605,7 @@ TEST_F(HandoverTest, HostileNotesAreDroppedAndCounted) {
     note.partial_layers = random();
     note.complete = random() % 2;
     note.payload = std::string(random() % 100, 'x');
-    note.ok = random() % 2;
+    note.outcome = static_cast<KvNote::Outcome>(random() % 3);
     // Even a worker that knows the hand-over's secret may send nonsense.
     if (random() % 4 == 0 && note.type == KvNote::Type::kState) note.secret = ticket.secret;
     std::string bytes = EncodeNote(note);

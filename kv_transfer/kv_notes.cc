@@ -12,7 +12,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "notes are little-endian");
 
 constexpr uint16_t kMagic = 0xBA70;
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 
 bool ReadFlag(ByteUnpacker* in, bool* flag) {
   const uint8_t value = in->Get<uint8_t>();
@@ -50,7 +50,7 @@ std::string EncodeNote(const KvNote& note) {
       out.Put<uint8_t>(static_cast<uint8_t>(note.reason));
       break;
     case KvNote::Type::kRelease:
-      out.Put<uint8_t>(note.ok);
+      out.Put<uint8_t>(static_cast<uint8_t>(note.outcome));
       break;
     default:
       break;
@@ -89,7 +89,9 @@ std::optional<KvNote> DecodeNote(absl::string_view bytes) {
       sane = reason >= 1 && reason <= static_cast<uint8_t>(KvNote::Reason::kAborted);
       if (sane) note.reason = static_cast<KvNote::Reason>(reason);
     } else if (note.type == KvNote::Type::kRelease) {
-      sane = ReadFlag(&in, &note.ok);
+      const uint8_t outcome = in.Get<uint8_t>();
+      sane = outcome <= static_cast<uint8_t>(KvNote::Outcome::kCorrupt);
+      if (sane) note.outcome = static_cast<KvNote::Outcome>(outcome);
     }
   }
   if (!sane || !in.at_end()) return std::nullopt;

@@ -24,13 +24,18 @@ struct KvNote {
     // owner -> reader: the reader may not pull the hand-over, or must stop pulling it; `reason`
     // says why
     kRefused = 5,
-    kRelease = 6,   // reader -> owner: the reader has everything (ok), or gives up (not ok)
+    kRelease = 6,   // reader -> owner: the reader has ended its pull; `outcome` says how
     kReleased = 7,  // owner -> reader: the release has arrived
   };
   enum class Reason : uint8_t {
     kUnknown = 1,     // no such hand-over, or the secret is wrong
     kSuperseded = 2,  // a later attempt has taken over
     kAborted = 3,     // the owner has aborted the hand-over
+  };
+  enum class Outcome : uint8_t {
+    kGaveUp = 0,   // another reader may pull the hand-over
+    kTaken = 1,    // the reader has everything, and its checksums were right
+    kCorrupt = 2,  // the reader got other bytes than the owner wrote
   };
 
   Type type = Type::kHello;
@@ -50,7 +55,7 @@ struct KvNote {
   std::string payload;  // set once `complete` is true
 
   Reason reason = Reason::kUnknown;
-  bool ok = false;
+  Outcome outcome = Outcome::kGaveUp;
 };
 
 // Max size of `payload`. An encoded note then stays within Transport::kMaxNoteBytes.

@@ -32,7 +32,7 @@ TEST(KvNotesTest, EveryTypeComesBackAsItWas) {
     note.type = static_cast<KvNote::Type>(type);
     note.nonce = 99;
     note.reason = KvNote::Reason::kAborted;
-    note.ok = true;
+    note.outcome = KvNote::Outcome::kCorrupt;
     const auto back = DecodeNote(EncodeNote(note));
     ASSERT_TRUE(back.has_value()) << type;
     EXPECT_EQ(back->type, note.type);
@@ -54,7 +54,7 @@ TEST(KvNotesTest, EveryTypeComesBackAsItWas) {
       EXPECT_EQ(back->reason, note.reason);
     }
     if (note.type == KvNote::Type::kRelease) {
-      EXPECT_TRUE(back->ok);
+      EXPECT_EQ(back->outcome, note.outcome);
     }
   }
 }

@@ -20,6 +20,9 @@ bool SameSecret(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+KvPublisher::KvPublisher(KvPlane* plane, Options options)
+    : plane_(plane), options_(std::move(options)), checksummed_(plane->options().blocks) {}
+
 std::unique_ptr<KvPublisher> KvPublisher::Create(KvPlane* plane, Options options) {
   std::unique_ptr<KvPublisher> publisher(new KvPublisher(plane, std::move(options)));
   plane->SetPublisher({[self = publisher.get()](const KvNote& note) { self->OnNote(note); },
@@ -36,10 +39,12 @@ KvPublisher::~KvPublisher() {
 }
 
 KvTicket KvPublisher::Open(const std::vector<BlockId>& blocks, int tokens,
-                           std::function<void(absl::Status)> ended) {
+                           std::function<void(absl::Status)> ended, int ready_blocks) {
   const KvPlane::Options& plane = plane_->options();
   BATON_CHECK(tokens > 0 && plane.layout.BlocksFor(tokens) == static_cast<int>(blocks.size()))
       << tokens << " tokens in " << blocks.size() << " blocks";
+  BATON_CHECK(ready_blocks >= 0 && ready_blocks < static_cast<int>(blocks.size()))
+      << ready_blocks << " of " << blocks.size() << " blocks are ready";
   KvTicket ticket;
   ticket.handover_id = ++last_id_;
   ticket.secret = RandomBytes(kSecretBytes);
@@ -56,7 +61,34 @@ KvTicket KvPublisher::Open(const std::vector<BlockId>& blocks, int tokens,
   Handover& handover = handovers_[ticket.handover_id];
   handover.ticket = ticket;
   handover.ended = std::move(ended);
+  if (ready_blocks > 0) ShowReady(ticket.handover_id, &handover, ready_blocks);
   return ticket;
+}
+
+// Publishes the first `blocks` blocks of a new hand-over, whose KV was written earlier.
+void KvPublisher::ShowReady(uint64_t id, Handover* handover, int blocks) {
+  const KvLayout& layout = plane_->options().layout;
+  Front front;
+  front.tokens = blocks * layout.block_tokens;
+  front.layers = layout.layers;
+  front.partial_blocks = blocks;
+  handover->published = front;
+  std::vector<KvSlice> missing;
+  for (int i = 0; i < blocks; ++i) {
+    const Checksummed& known = checksummed_[handover->ticket.blocks[i]];
+    const bool all =
+        known.generation == handover->ticket.generations[i] && known.layers == layout.layers;
+    if (!all) AddSlices(*handover, i, i + 1, 0, layout.layers, &missing);
+  }
+  if (missing.empty()) {
+    handover->shown = front;
+    return;
+  }
+  plane_->checksums()->Take(
+      std::move(missing), nullptr,
+      [this, id, front](const absl::Status& status, absl::Span<const KvSlice> taken) {
+        Show(id, front, status, taken);
+      });
 }
 
 void KvPublisher::AddSlices(const Handover& handover, int first_block, int end_block,
@@ -125,6 +157,11 @@ void KvPublisher::Show(uint64_t id, const Front& front, const absl::Status& stat
     reinterpret_cast<std::atomic<uint64_t>*>(plane_->meta_data() +
                                              meta.ChecksumOffset(slice.block, slice.layer))
         ->store(slice.checksum, std::memory_order_release);
+    Checksummed& known = checksummed_[slice.block];
+    const uint64_t generation = plane_->generations()[slice.block].load(std::memory_order_acquire);
+    if (known.generation != generation) known = {.generation = generation};
+    // The slices of a block are shown in the order of their layers.
+    if (slice.layer == known.layers) ++known.layers;
   }
   handover.shown = front;
   if (handover.complete && AllShown(handover)) handover.heard = true;
@@ -242,7 +279,8 @@ void KvPublisher::OnOpen(const KvNote& note, Handover* handover) {
 
 void KvPublisher::OnRelease(const KvNote& note, uint64_t id, Handover* handover) {
   const bool current = handover->reader == note.from && handover->attempt == note.attempt;
-  if (current && note.ok && !(handover->complete && AllShown(*handover))) {
+  const bool taken = note.outcome == KvNote::Outcome::kTaken;
+  if (current && taken && !(handover->complete && AllShown(*handover))) {
     // The reader claims to have pulled everything, but not all KV has been announced yet.
     plane_->CountMalformed();
     return;
@@ -256,8 +294,11 @@ void KvPublisher::OnRelease(const KvNote& note, uint64_t id, Handover* handover)
   if (!current) return;
   handover->reader = 0;
   handover->heard = true;
-  if (!note.ok) return;
-  ended_.push_back({id, std::move(handover->ended), absl::OkStatus()});
+  if (note.outcome == KvNote::Outcome::kGaveUp) return;
+  ended_.push_back({id, std::move(handover->ended),
+                    taken ? absl::OkStatus()
+                          : absl::DataLossError(absl::StrCat("the reader of hand-over ", id,
+                                                             " got bytes that were not written"))});
   handovers_.erase(id);
 }
 

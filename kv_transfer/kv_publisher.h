@@ -36,11 +36,15 @@ class KvPublisher {
 
   // Opens a hand-over of `tokens` tokens whose KV will lie in `blocks`. `ended` is called once,
   // from RunOnce of the KvPlane, unless Abort comes first. Its status is OK if a reader has pulled
-  // everything, FailedPrecondition if the lease ran out, or Internal if the pool's device failed.
+  // everything, FailedPrecondition if the lease ran out, DataLoss if a reader got wrong bytes, or
+  // Internal if the pool's device failed.
   // Once `ended` is called, the caller may free `blocks`: no later message to a reader names them.
   // A pull that still reads a freed block finds that the block's generation has changed, and fails.
+  // The first `ready_blocks` blocks hold their KV already, because an earlier prompt began with the
+  // same tokens; at least one block is not ready. They are published at once. Their checksums are
+  // computed only if no hand-over has shown them since the block was handed out.
   KvTicket Open(const std::vector<BlockId>& blocks, int tokens,
-                std::function<void(absl::Status)> ended);
+                std::function<void(absl::Status)> ended, int ready_blocks = 0);
   // Announces KV to the reader: layers [0, layers) of tokens [0, tokens), and all layers of the
   // tokens published before. The KV is in the pool now, or will be once the work recorded by
   // `written` has run. `tokens` is a multiple of the block length, or all of the hand-over's
@@ -85,7 +89,13 @@ class KvPublisher {
     absl::Time lease_end = absl::InfiniteFuture();
   };
 
-  KvPublisher(KvPlane* plane, Options options) : plane_(plane), options_(std::move(options)) {}
+  // Layers of a block whose checksums are in KvMeta, while the block has this generation.
+  struct Checksummed {
+    uint64_t generation = 0;
+    int layers = 0;
+  };
+
+  KvPublisher(KvPlane* plane, Options options);
   void OnNote(const KvNote& note);
   void OnOpen(const KvNote& note, Handover* handover);
   void OnRelease(const KvNote& note, uint64_t id, Handover* handover);
@@ -94,6 +104,7 @@ class KvPublisher {
                  int end_layer, std::vector<KvSlice>* slices) const;
   void Show(uint64_t id, const Front& front, const absl::Status& status,
             absl::Span<const KvSlice> slices);
+  void ShowReady(uint64_t id, Handover* handover, int blocks);
   bool AllShown(const Handover& handover) const;
   void SendState(uint64_t id, const Handover& handover);
   void Refuse(const KvNote& asked, KvNote::Reason reason);
@@ -103,6 +114,7 @@ class KvPublisher {
   const Options options_;
   uint64_t last_id_ = 0;
   std::map<uint64_t, Handover> handovers_;
+  std::vector<Checksummed> checksummed_;  // index: block id
   struct Ended {
     uint64_t id;
     std::function<void(absl::Status)> call;

@@ -15,11 +15,15 @@ constexpr size_t kGapBytes = 1024;
 
 }  // namespace
 
-KvPull::KvPull(KvTicket ticket, std::vector<BlockId> blocks, const KvLayout& layout)
+KvPull::KvPull(KvTicket ticket, std::vector<BlockId> blocks, const KvLayout& layout,
+               int held_blocks)
     : ticket_(std::move(ticket)),
       blocks_(std::move(blocks)),
       layout_(layout),
+      held_(static_cast<size_t>(held_blocks)),
       taken_layers_(blocks_.size(), 0),
+      first_open_(held_),
+      slices_landed_(held_ * layout.layers),
       sums_(blocks_.size() * layout.layers, 0) {}
 
 bool KvPull::Absorb(const KvNote& state) {
@@ -124,9 +128,9 @@ std::vector<KvPull::MetaRead> KvPull::MetaReads(const KvMeta& meta) {
   BATON_CHECK(all_landed() && generations_.empty());
   meta_ = meta;
   std::vector<uint64_t> generations, checksums;
-  for (const BlockId block : ticket_.blocks) {
-    generations.push_back(meta.GenerationOffset(block));
-    checksums.push_back(meta.ChecksumOffset(block, 0));
+  for (size_t i = held_; i < blocks_.size(); ++i) {
+    generations.push_back(meta.GenerationOffset(ticket_.blocks[i]));
+    checksums.push_back(meta.ChecksumOffset(ticket_.blocks[i], 0));
   }
   AddWindows(std::move(generations), sizeof(uint64_t), &generations_);
   AddWindows(std::move(checksums), layout_.layers * sizeof(uint64_t), &checksums_);
@@ -150,7 +154,7 @@ uint64_t KvPull::ValueAt(const std::vector<Window>& windows, uint64_t offset) {
 }
 
 absl::Status KvPull::Verdict() const {
-  for (size_t i = 0; i < blocks_.size(); ++i) {
+  for (size_t i = held_; i < blocks_.size(); ++i) {
     const BlockId block = ticket_.blocks[i];
     const uint64_t generation = ValueAt(generations_, meta_.GenerationOffset(block));
     if (generation != ticket_.generations[i]) {

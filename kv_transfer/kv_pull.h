@@ -33,8 +33,9 @@ class KvPull {
     uint64_t* to = nullptr;
   };
 
-  // `blocks` are blocks of our pool, as many as the ticket names.
-  KvPull(KvTicket ticket, std::vector<BlockId> blocks, const KvLayout& layout);
+  // `blocks` are blocks of our pool, as many as the ticket names. The first `held_blocks` of them
+  // hold their KV already and are not pulled.
+  KvPull(KvTicket ticket, std::vector<BlockId> blocks, const KvLayout& layout, int held_blocks = 0);
 
   const KvTicket& ticket() const { return ticket_; }
 
@@ -59,9 +60,10 @@ class KvPull {
   // Returns the reads that fetch the generations and checksums of the blocks from the owner.
   // Verdict compares what these reads fetch. Call this once, after all KV has arrived.
   std::vector<MetaRead> MetaReads(const KvMeta& meta);
-  // Returns OK if the KV that arrived is right: the blocks have the generations that the ticket
-  // names, and the owner's checksums equal those of the bytes that arrived. Otherwise returns
-  // DataLoss, which names the first wrong block. Call it after the reads of MetaReads have ended.
+  // Returns OK if the KV that arrived is right: the pulled blocks have the generations that the
+  // ticket names, and the owner's checksums equal those of the bytes that arrived. Otherwise
+  // returns DataLoss, which names the first wrong block. Call it after the reads of MetaReads have
+  // ended.
   absl::Status Verdict() const;
 
  private:
@@ -77,7 +79,8 @@ class KvPull {
   const KvTicket ticket_;
   const std::vector<BlockId> blocks_;
   const KvLayout layout_;
-  KvMeta meta_;  // layout of the owner's KvMeta
+  const size_t held_;  // number of leading blocks that are not pulled
+  KvMeta meta_;        // layout of the owner's KvMeta
 
   uint32_t full_blocks_ = 0;
   uint32_t partial_blocks_ = 0;

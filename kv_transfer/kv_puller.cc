@@ -80,11 +80,15 @@ absl::Status KvPuller::Check(const KvTicket& ticket, size_t blocks) const {
 }
 
 uint64_t KvPuller::Start(const KvTicket& ticket, uint32_t attempt,
-                         const std::vector<BlockId>& blocks, std::function<void(PullResult)> done) {
+                         const std::vector<BlockId>& blocks, std::function<void(PullResult)> done,
+                         int held_blocks) {
   for (const BlockId block : blocks) {
     BATON_CHECK(block >= 0 && block < plane_->options().blocks) << block;
   }
-  auto running = std::make_unique<Running>(ticket, blocks, plane_->options().layout);
+  BATON_CHECK(held_blocks >= 0 &&
+              held_blocks < static_cast<int>(std::max<size_t>(1, blocks.size())))
+      << held_blocks << " of " << blocks.size() << " blocks are held";
+  auto running = std::make_unique<Running>(ticket, blocks, plane_->options().layout, held_blocks);
   running->id = ++last_id_;
   running->attempt = attempt;
   running->done = std::move(done);
@@ -118,9 +122,12 @@ void KvPuller::End(Running* running, absl::Status status) {
   running->ended_at = now_;
   if (opened && plane_->StateOf(ticket.owner_epoch) == KvPlane::LinkState::kUp) {
     KvNote release = NoteFor(*running, KvNote::Type::kRelease);
-    release.ok = status.ok();
+    const bool corrupt = absl::IsDataLoss(status);
+    release.outcome = status.ok() ? KvNote::Outcome::kTaken
+                      : corrupt   ? KvNote::Outcome::kCorrupt
+                                  : KvNote::Outcome::kGaveUp;
     plane_->Send(ticket.owner_epoch, release);
-    if (status.ok()) {
+    if (status.ok() || corrupt) {
       releases_[{SecretKey(ticket.secret), running->attempt}] = {ticket.owner_epoch, release,
                                                                  now_ + kAskAgain, 1};
     }

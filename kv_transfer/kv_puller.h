@@ -54,12 +54,14 @@ class KvPuller {
   // has), slice by slice as the slices become ready. If the link to the owner is not proven yet,
   // the pull waits for the proof. Returns an id for Cancel. Aborts if a block is not in this
   // worker's pool.
+  // The first `held_blocks` of `blocks` hold the KV of the same tokens already. They are neither
+  // read nor written, and at least one block is pulled.
   // Calls `done` exactly once, from the plane's RunOnce, never from inside Start or Cancel. At that
   // time no read into `blocks` is under way, so the blocks may go back to their pool.
   // `attempt` numbers the attempts at one ticket, upwards. The owner serves only the latest
   // attempt; an earlier one then fails. A release ends only the attempt that sent it.
   uint64_t Start(const KvTicket& ticket, uint32_t attempt, const std::vector<BlockId>& blocks,
-                 std::function<void(PullResult)> done);
+                 std::function<void(PullResult)> done, int held_blocks = 0);
   // Ends a pull early; `done` is still called, later, with Cancelled unless the pull already has
   // another result. The owner keeps the hand-over until its lease ends. Ids that are unknown, or
   // whose pull has ended, are ignored.
@@ -72,8 +74,9 @@ class KvPuller {
   // also go directly to ended. An ended pull is removed when its last read has ended.
   enum class State { kWaiting, kPulling, kValidating, kEnded };
   struct Running {
-    Running(const KvTicket& ticket, const std::vector<BlockId>& blocks, const KvLayout& layout)
-        : pull(ticket, blocks, layout) {}
+    Running(const KvTicket& ticket, const std::vector<BlockId>& blocks, const KvLayout& layout,
+            int held_blocks)
+        : pull(ticket, blocks, layout, held_blocks) {}
 
     uint64_t id = 0;
     KvPull pull;
@@ -101,8 +104,9 @@ class KvPuller {
     absl::Time completed = absl::InfinitePast();
     absl::Time ended_at;
   };
-  // A kRelease note, with which the reader tells the owner that it has all KV. The note is repeated
-  // until the owner confirms it, because without it the owner keeps the blocks for the whole lease.
+  // A kRelease note, with which the reader tells the owner that it has all KV, or that the KV is
+  // corrupt. The note is repeated until the owner confirms it, because without it the owner keeps
+  // the blocks for the whole lease, and may give corrupt ones to other readers.
   struct Release {
     WorkerEpoch owner = 0;
     KvNote note;

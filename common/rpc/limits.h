@@ -9,6 +9,6 @@ inline constexpr int kKeepaliveTimeoutMs = 4000;
 // Time limit of one connection attempt. It is generous because a busy machine answers late.
 inline constexpr int kConnectLimitMs = 5000;
 // Workers and routers with different protocol versions are never paired.
-inline constexpr int kProtocolVersion = 4;
+inline constexpr int kProtocolVersion = 5;
 
 }  // namespace baton
