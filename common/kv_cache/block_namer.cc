@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include <openssl/evp.h>
+#define OPENSSL_SUPPRESS_DEPRECATED  // Its newer functions would make each program 3 MB larger.
+#include <openssl/sha.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 
 namespace baton {
 namespace {
@@ -31,28 +31,16 @@ uint64_t BigEndian(const unsigned char* bytes) {
   return number;
 }
 
-}  // namespace
-
-struct BlockNamer::Digest {
-  EVP_MD_CTX* const context = EVP_MD_CTX_new();
-  ~Digest() { EVP_MD_CTX_free(context); }
-};
-
-BlockNamer::BlockNamer() : digest_(std::make_unique<Digest>()) {
-  BATON_CHECK(EVP_DigestInit_ex(digest_->context, EVP_sha256(), nullptr) == 1);
-}
-
-BlockNamer::~BlockNamer() = default;
-
-BlockName BlockNamer::Hash(absl::string_view bytes) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  // A null type keeps the algorithm, which saves looking it up for every block.
-  const bool hashed = EVP_DigestInit_ex(digest_->context, nullptr, nullptr) == 1 &&
-                      EVP_DigestUpdate(digest_->context, bytes.data(), bytes.size()) == 1 &&
-                      EVP_DigestFinal_ex(digest_->context, digest, nullptr) == 1;
-  BATON_CHECK(hashed) << "SHA-256 of " << bytes.size() << " bytes";
+BlockName Hash(absl::string_view bytes) {
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256_CTX context;
+  SHA256_Init(&context);
+  SHA256_Update(&context, bytes.data(), bytes.size());
+  SHA256_Final(digest, &context);
   return {BigEndian(digest), BigEndian(digest + 8)};
 }
+
+}  // namespace
 
 BlockName BlockNamer::Root(const PrefixScope& scope) {
   scratch_.assign(1, kRootInput);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,11 +30,6 @@ struct PrefixScope {
 // One thread at a time. A namer keeps only scratch memory, so any namer gives the same names.
 class BlockNamer {
  public:
-  BlockNamer();
-  ~BlockNamer();
-  BlockNamer(const BlockNamer&) = delete;
-  BlockNamer& operator=(const BlockNamer&) = delete;
-
   // Returns the root of all chains of this scope. Each field is hashed with its own tag and length,
   // so no two scopes give the same input.
   BlockName Root(const PrefixScope& scope);
@@ -44,11 +38,6 @@ class BlockNamer {
   BlockName Next(const BlockName& parent, absl::Span<const TokenId> tokens);
 
  private:
-  struct Digest;
-
-  BlockName Hash(absl::string_view bytes);
-
-  const std::unique_ptr<Digest> digest_;
   std::string scratch_;
 };
 
