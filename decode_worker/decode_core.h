@@ -55,10 +55,16 @@ class DecodeCore final : public DecodeWorker {
     std::optional<TokenHistory> history;
     Update update;
     State state = State::kPulling;
+    PrefixChain chain;
     std::vector<BlockId> blocks;
+    int cached = 0;   // number of tokens whose KV was found in the cache
+    int written = 0;  // number of leading tokens whose KV is known to be right
+    int named = 0;    // number of leading blocks that have got their names
+    NameWait wait;
     int rope_reach = 0;  // max tokens that the rotary table of the KV covers
     std::shared_ptr<Pull> pull = std::make_shared<Pull>();
-    // Number of prompt tokens computed here, including those of steps that still run.
+    // Number of prompt tokens that are cached or computed here, including those of steps that still
+    // run.
     int computed = 0;
     // Set if logprobs of the prompt are wanted, until all of them are computed.
     std::optional<PromptScores> scores;
@@ -100,6 +106,7 @@ class DecodeCore final : public DecodeWorker {
     DecodeJob job;
     Update update;
     std::optional<TokenHistory> history;
+    PrefixChain chain;
   };
   struct CancelAsked {
     JobId id;
@@ -117,7 +124,9 @@ class DecodeCore final : public DecodeWorker {
   // The functions of this group handle jobs and messages. They are in decode_worker.cc.
   absl::Status Check(const DecodeJob& job) const;
   void HandOutResults(absl::Time now);
-  void HandOutPart(Sequence* sequence, absl::StatusOr<SampledToken>* token, absl::Time now);
+  void HandOutPart(Sequence* sequence, int chunk, absl::StatusOr<SampledToken>* token,
+                   absl::Time now);
+  void NameBlocks(Sequence* sequence);
   void Handle(Arrived message, absl::Time now);
   void Handle(CancelAsked message, absl::Time now);
   void Handle(PauseAsked message, absl::Time now);
@@ -141,6 +150,7 @@ class DecodeCore final : public DecodeWorker {
   int OwedBlocks(absl::Time now) const { return now < owed_until_ ? owed_ : 0; }
   bool PromptWaitsFor(int blocks) const;
   bool Begin(Sequence* sequence, absl::Time now);
+  bool IsComing(const Sequence& sequence, size_t block) const;
   std::vector<Chunk> PlanChunks(int batch, absl::Time now);
   bool RunsAtOnce(const std::vector<Chunk>& chunks) const;
   bool RunStep(absl::Time now);

@@ -32,6 +32,9 @@ void DecodeMetrics::AddTo(MetricRegistry* registry) const {
                        {}, &generated_tokens);
   registry->AddCounter("baton_decode_prompt_tokens_total", "Prompt tokens computed by this worker.",
                        {}, &prompt_tokens);
+  registry->AddCounter("baton_decode_cached_tokens_total",
+                       "Tokens of prompts whose KV was found in the prefix cache.", {},
+                       &cached_tokens);
   registry->AddCounter("baton_decode_preemptions_total",
                        "Sequences preempted because KV blocks ran out.", {}, &preemptions);
   for (int code = 0; code < kCodes; ++code) {

@@ -27,6 +27,7 @@ struct DecodeMetrics {
   Counter surplus_tokens;  // tokens sampled for sequences that had ended
   Counter generated_tokens;
   Counter prompt_tokens;  // tokens of prompts that were computed here
+  Counter cached_tokens;  // tokens whose KV was found in the prefix cache
   Counter preemptions;
   std::array<Counter, kCodes> pulls;  // pulls by status code
   // Bytes pulled over each transport (kLinkNames). Only pulls that ended with OK are counted.

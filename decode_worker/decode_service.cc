@@ -27,8 +27,8 @@ absl::StatusOr<DecodeJob> JobFromProto(const v1::DecodeRequest& request) {
 
 void Write(Writer& writer, const DecodeUpdate& update) {
   v1::DecodeEvent event;
-  if (std::holds_alternative<DecodeReserved>(update)) {
-    event.mutable_reserved();
+  if (const auto* reserved = std::get_if<DecodeReserved>(&update)) {
+    event.mutable_reserved()->set_cached_tokens(static_cast<uint32_t>(reserved->cached_tokens));
   } else if (const auto* prompt = std::get_if<DecodePromptTokens>(&update)) {
     AddTokens(prompt->tokens, event.mutable_prompt_tokens()->mutable_tokens());
   } else if (const auto* tokens = std::get_if<DecodeTokens>(&update)) {

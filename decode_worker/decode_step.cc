@@ -62,7 +62,7 @@ bool DecodeCore::SomePullsEnd() const {
 bool DecodeCore::HasRoomToGrow(Sequence* sequence) {
   const int needed = layout_.BlocksFor(sequence->tokens() + (IsSampled(*sequence) ? 1 : 0));
   while (static_cast<int>(sequence->blocks.size()) < needed) {
-    if (auto block = pool_.Take(1); block.ok()) {
+    if (auto block = cache_.Take(1); block.ok()) {
       sequence->blocks.push_back(block->front());
       continue;
     }
@@ -73,7 +73,7 @@ bool DecodeCore::HasRoomToGrow(Sequence* sequence) {
     const bool itself = youngest == sequence;
     metrics_->preemptions.Add();
     BeginEnding(youngest, absl::ResourceExhaustedError(absl::StrCat(
-                              "preempted: all ", pool_.total_blocks(), " KV blocks are taken and ",
+                              "preempted: all ", cache_.total_blocks(), " KV blocks are taken and ",
                               youngest->job.request_id, " is the youngest sequence")));
     if (itself) return false;
   }
@@ -101,12 +101,13 @@ bool DecodeCore::PromptWaitsFor(int blocks) const {
   for (const JobId id : prompts_) {
     const Sequence& sequence = sequences_.at(id);
     if (sequence.state != State::kQueued || sequence.paused_since) continue;
-    return pool_.free_blocks() < BlocksToBegin(sequence) + blocks;
+    return cache_.available() < BlocksToBegin(sequence) + blocks;
   }
   return false;
 }
 
 // Takes the first blocks of a prompt. Returns false, and takes none, if the prompt can't begin now.
+// If it waits for a block that is coming for another sequence, `wait.since` is then set.
 bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
   int older = 0;  // number of older sequences; younger ones take turns with the prompt
   for (const auto& [id, other] : sequences_) {
@@ -115,20 +116,50 @@ bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
         other.state == State::kComputing || (other.state == State::kReady && !other.paused_since);
   }
   if (older >= options_.max_batch) return false;
-  if (pool_.free_blocks() < BlocksToBegin(*sequence) + OwedBlocks(now)) return false;
-  auto blocks = pool_.Take(FirstBlocks(*sequence));
-  if (!blocks.ok()) return false;
+  std::vector<BlockId> found =
+      FindPrefix(sequence->chain, sequence->job.tokens, sequence->job.cache);
+  const int hits = static_cast<int>(found.size());
+  const bool coming = sequence->job.cache == CacheUse::kOn && hits < MaxHit(sequence->tokens()) &&
+                      !sequence->chain.empty() && IsComing(*sequence, found.size());
+  if (sequence->wait.GoesOn(coming, found.size(), now) ||
+      cache_.available() < BlocksToBegin(*sequence) - hits + OwedBlocks(now)) {
+    cache_.Release(found);
+    return false;
+  }
+  const auto own = cache_.Take(FirstBlocks(*sequence) - hits);
+  if (!own.ok()) {
+    cache_.Release(found);
+    return false;
+  }
   prompts_next_ = false;
-  sequence->blocks = *std::move(blocks);
+  found.insert(found.end(), own->begin(), own->end());
+  sequence->blocks = std::move(found);
+  sequence->named = hits;
+  sequence->cached = sequence->computed = sequence->written = hits * layout_.block_tokens;
+  Computed(sequence->cached);
+  metrics_->cached_tokens.Add(static_cast<uint64_t>(sequence->cached));
   sequence->state = State::kComputing;
-  sequence->update(DecodeReserved{});
+  sequence->update(DecodeReserved{.cached_tokens = sequence->cached});
   return true;
+}
+
+// Returns true if another sequence is pulling or computing the block that is number `block` of this
+// sequence, and is going to give it its name.
+bool DecodeCore::IsComing(const Sequence& sequence, size_t block) const {
+  const BlockName& name = sequence.chain.names()[block];
+  return std::any_of(sequences_.begin(), sequences_.end(), [&](const auto& entry) {
+    const Sequence& other = entry.second;
+    return (other.state == State::kPulling || other.state == State::kComputing) &&
+           static_cast<size_t>(other.named) <= block && block < other.chain.names().size() &&
+           other.chain.names()[block] == name;
+  });
 }
 
 // Plans which tokens of prompts the next step computes, the oldest prompt first. A step has
 // chunk_tokens tokens: one for each of the `batch` sequences, and the rest for prompts. The prompts
 // get at least one block of tokens (at most chunk_tokens), so that they go on however large the
-// batch is. While the oldest queued prompt can't begin, no younger queued prompt begins.
+// batch is. While the oldest queued prompt can't begin, no younger queued prompt begins, unless the
+// oldest one only waits for a block that is coming for another sequence.
 std::vector<DecodeCore::Chunk> DecodeCore::PlanChunks(int batch, absl::Time now) {
   std::vector<Chunk> chunks;
   int room = std::max(options_.chunk_tokens - batch,
@@ -139,8 +170,11 @@ std::vector<DecodeCore::Chunk> DecodeCore::PlanChunks(int batch, absl::Time now)
     Sequence* sequence = Find(id);
     if (sequence->paused_since) continue;
     if (sequence->state == State::kQueued) {
-      waits = waits || !Begin(sequence, now);
       if (waits) continue;
+      if (!Begin(sequence, now)) {
+        waits = !sequence->wait.since;
+        continue;
+      }
     }
     const int tokens = std::min(sequence->tokens() - sequence->computed, room);
     chunks.push_back({sequence, tokens});

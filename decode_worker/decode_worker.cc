@@ -45,14 +45,19 @@ absl::Status DecodeCore::Check(const DecodeJob& job) const {
 
 absl::StatusOr<DecodeWorker::JobId> DecodeCore::Submit(DecodeJob job, Update update) {
   RETURN_IF_ERROR(Check(job));
+  if (!job.ticket && job.sampling.prompt_logprobs && job.cache == CacheUse::kOn) {
+    job.cache = CacheUse::kNoHits;
+  }
   ASSIGN_OR_RETURN(
       const JobId id,
       TakePlace(options_.max_inbox, job.ticket ? 0 : job.tokens.size(), "decode worker", [this] {
         return absl::StrCat("decode inbox is full: ", options_.max_inbox, " sequences");
       }));
-  Arrived arrived{id, std::move(job), std::move(update), std::nullopt};
-  // Counts the tokens that penalties depend on. This runs on the caller's thread, so that a long
-  // prompt does not delay the loop.
+  Arrived arrived{id, std::move(job), std::move(update), std::nullopt, {}};
+  // Counts the tokens that penalties depend on, and names the blocks. This runs on the caller's
+  // thread, so that a long prompt does not delay the loop.
+  arrived.chain = ChainFor(arrived.job.tokens, arrived.job.original_prompt_tokens,
+                           arrived.job.cache_salt, arrived.job.cache);
   if (arrived.job.sampling.LooksBack()) {
     arrived.history.emplace(arrived.job.tokens, arrived.job.original_prompt_tokens);
   }
@@ -91,7 +96,7 @@ void DecodeCore::HandOutResults(absl::Time now) {
   // A step may be started while the previous step runs. It then begins when the previous step ends.
   const absl::Time began = std::max(step.started, done_at_);
   done_at_ = now;
-  for (const auto& left : leaving_) pool_.Release(left.mapped().blocks);
+  for (const auto& left : leaving_) cache_.Release(left.mapped().blocks);
   leaving_.clear();
   if (!finished.tokens.ok()) {
     const absl::Status failed = absl::InternalError(absl::StrCat(
@@ -120,7 +125,7 @@ void DecodeCore::HandOutResults(absl::Time now) {
       sequence->state = State::kReady;
       sequence->ready = now;
     }
-    HandOutPart(sequence, sampled, now);
+    HandOutPart(sequence, part.chunk, sampled, now);
   }
   if (generating > 0) metrics_->step_sequences.Observe(generating);
   if (prompt_tokens > 0) {
@@ -129,9 +134,10 @@ void DecodeCore::HandOutResults(absl::Time now) {
   }
 }
 
-// Hands out what a step computed for one sequence. `token` is null for a chunk that is not the last
-// of its prompt.
-void DecodeCore::HandOutPart(Sequence* sequence, absl::StatusOr<SampledToken>* token,
+// Hands out what a step computed for one sequence. `chunk` is the number of prompt tokens that the
+// step computed, or 0 if the sequence was in the batch. `token` is null for a chunk that is not the
+// last of its prompt.
+void DecodeCore::HandOutPart(Sequence* sequence, int chunk, absl::StatusOr<SampledToken>* token,
                              absl::Time now) {
   if (sequence->scores) {
     DecodePromptTokens prompt;
@@ -143,13 +149,24 @@ void DecodeCore::HandOutPart(Sequence* sequence, absl::StatusOr<SampledToken>* t
     }
     if (sequence->computed >= sequence->job.original_prompt_tokens) sequence->scores.reset();
   }
-  if (token == nullptr) return;
-  if (!token->ok()) {
+  if (token != nullptr && !token->ok()) {
     End(sequence, token->status());
     return;
   }
+  sequence->written += chunk > 0 ? chunk : 1;
+  NameBlocks(sequence);
+  if (token == nullptr) return;
   metrics_->generated_tokens.Add();
   HandOut(sequence, *std::move(*token), now);
+}
+
+// Gives names to the blocks that are full of tokens whose KV is known to be right. The token that
+// the next step takes in has none yet. A step that still runs writes only behind these blocks.
+void DecodeCore::NameBlocks(Sequence* sequence) {
+  const int full = sequence->written / layout_.block_tokens;
+  if (full == sequence->named) return;
+  sequence->named = full;
+  cache_.Name(&sequence->chain, sequence->job.tokens, sequence->blocks, full);
 }
 
 void DecodeCore::HandOut(Sequence* sequence, SampledToken token, absl::Time now) {
@@ -187,6 +204,7 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
   sequence->job = std::move(message.job);
   sequence->update = std::move(message.update);
   sequence->history = std::move(message.history);
+  sequence->chain = std::move(message.chain);
   sequence->rope_reach = RopeReach(rope_, sequence->job.original_prompt_tokens, sequence->tokens());
   if (!sequence->job.ticket) sequence->state = State::kQueued;
   const bool queued = sequence->state == State::kQueued;
@@ -209,12 +227,15 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
     prompts_.push_back(sequence->id);
     return;
   }
-  const int wanted = FirstBlocks(*sequence);
+  sequence->blocks = FindPrefix(sequence->chain, sequence->job.tokens, sequence->job.cache);
+  sequence->named = static_cast<int>(sequence->blocks.size());
+  sequence->cached = sequence->named * layout_.block_tokens;
+  const int wanted = FirstBlocks(*sequence) - sequence->named;
   const bool overtakes = PromptWaitsFor(wanted);
   auto blocks = overtakes && wanted > OwedBlocks(now)
                     ? absl::ResourceExhaustedError(
                           "decode worker is full: other prompts wait for its KV blocks")
-                    : pool_.Take(wanted);
+                    : cache_.Take(wanted);
   if (!blocks.ok()) {
     if (!prompts_next_) {
       owed_ = std::max(OwedBlocks(now), wanted);
@@ -225,16 +246,21 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
   }
   prompts_next_ = prompts_next_ || overtakes;
   if (overtakes || wanted >= owed_) owed_ = 0;
-  sequence->blocks = *std::move(blocks);
+  sequence->blocks.insert(sequence->blocks.end(), blocks->begin(), blocks->end());
+  metrics_->cached_tokens.Add(static_cast<uint64_t>(sequence->cached));
   const std::vector<BlockId> into(sequence->blocks.begin(),
                                   sequence->blocks.begin() + layout_.BlocksFor(sequence->tokens()));
   on_kv_thread_([puller = puller_, mailbox = mailbox_, id = sequence->id, pull = sequence->pull,
-                 ticket = *sequence->job.ticket, attempt = sequence->job.attempt, into] {
-    pull->id = puller->Start(ticket, attempt, into, [mailbox, id](PullResult result) {
-      mailbox->Send(PullDone{id, std::move(result)});
-    });
+                 ticket = *sequence->job.ticket, attempt = sequence->job.attempt, into,
+                 held = sequence->named] {
+    pull->id = puller->Start(
+        ticket, attempt, into,
+        [mailbox, id](PullResult result) {
+          mailbox->Send(PullDone{id, std::move(result)});
+        },
+        held);
   });
-  sequence->update(DecodeReserved{});
+  sequence->update(DecodeReserved{.cached_tokens = sequence->cached});
 }
 
 void DecodeCore::Handle(CancelAsked message, absl::Time) {
@@ -275,6 +301,8 @@ void DecodeCore::Handle(PullDone message, absl::Time now) {
   }
   sequence->state = State::kReady;
   sequence->ready = now;
+  sequence->written = sequence->tokens();
+  NameBlocks(sequence);
   sequence->summary.handover_hidden = pulled.hidden;
   sequence->summary.handover_exposed = pulled.exposed;
   sequence->summary.link = std::move(pulled.link);
@@ -321,10 +349,14 @@ void DecodeCore::End(Sequence* sequence, absl::Status status) {
   }
   const Update update = std::move(sequence->update);
   auto left = sequences_.extract(sequence->id);
+  const std::vector<BlockId>& blocks = left.mapped().blocks;
   if (sequence->last_step > done_) {
+    // The running step still writes behind the blocks with names. Its blocks are released when it
+    // has ended.
+    if (absl::IsInternal(status) || absl::IsDataLoss(status)) cache_.Forget(blocks);
     leaving_.push_back(std::move(left));
   } else {
-    pool_.Release(sequence->blocks);
+    ReleaseBlocks(blocks, status);
   }
   update(DecodeEnded{std::move(status)});
   Ended();
@@ -361,12 +393,12 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeCore::Create(Options options
         absl::StrCat("max_batch is ", options.max_batch, ", max_sequences ", options.max_sequences,
                      " and max_inbox ", options.max_inbox, "; all take at least 1"));
   }
-  ASSIGN_OR_RETURN(Parts parts,
-                   MakeParts(options.context, options.reuse_last_freed, options.pulse, model,
-                             backend, plane, std::move(on_kv_thread), [&options](int context) {
-                               options.context = context;
-                               return MaxStep(options);
-                             }));
+  ASSIGN_OR_RETURN(Parts parts, MakeParts(options.context, options.reuse_last_freed, options.cache,
+                                          options.pulse, model, backend, plane,
+                                          std::move(on_kv_thread), [&options](int context) {
+                                            options.context = context;
+                                            return MaxStep(options);
+                                          }));
   return std::make_unique<DecodeCore>(std::move(options), std::move(parts), puller);
 }
 

@@ -35,12 +35,20 @@ struct DecodeJob {
   std::vector<TokenId> tokens;
   int original_prompt_tokens = 0;  // length of the prompt at the beginning of `tokens`
   SamplingOptions sampling;
+  std::string cache_salt;  // shares cached KV only with jobs of the same salt
+  // Jobs that want logprobs of a prompt that is computed here find nothing in the cache, whatever
+  // this says.
+  CacheUse cache = CacheUse::kOn;
 };
 
 // Sent once the worker has reserved KV blocks for the sequence, so the router may show the first
 // token to the client. If the worker has no ticket, it sends this before it computes the first
 // chunk of the prompt.
-struct DecodeReserved {};
+struct DecodeReserved {
+  // Tokens at the beginning of the job whose KV was found in the cache: they are neither pulled nor
+  // computed.
+  int cached_tokens = 0;
+};
 
 // Some tokens of the prompt with their logprobs. Sent only if the prompt is computed here and
 // sampling.prompt_logprobs is set.
@@ -99,6 +107,10 @@ using DecodeUpdate = std::variant<DecodeReserved, DecodePromptTokens, DecodeToke
 // the streams for longer than its chunk takes (Sarathi-Serve, arXiv:2403.02310). Block tables grow
 // with their sequences. When no block is free, the youngest sequence is preempted.
 //
+// Full blocks of prompts and answers stay in the prefix cache when their sequence has ended. The
+// leading blocks that a new sequence finds there are neither pulled nor computed. If the next block
+// of a prompt that is computed here is coming for another sequence, the prompt waits for it.
+//
 // RunOnce starts at most one step and waits for at most one. If the backend samples on the device,
 // RunOnce waits for the step before the one that it has started; otherwise it waits for the step
 // that it has started. A cancelled job ends once no read into its blocks is outstanding.
@@ -124,6 +136,7 @@ class DecodeWorker : public WorkerCore {
     int max_inbox = 256;
     int context = 0;  // longest prompt and answer together, in tokens; 0: the model's limit
     absl::Duration pause_limit = absl::Seconds(30);  // a sequence that is paused for longer ends
+    PrefixCacheSettings cache;
     bool reuse_last_freed = false;     // for tests: the block that was freed last is reused first
     std::function<void()> wake;        // called on any thread when RunOnce has work; may be empty
     Pulse* pulse = nullptr;            // gets a beat whenever a step makes progress; may be null

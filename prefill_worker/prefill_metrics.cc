@@ -33,6 +33,8 @@ void PrefillMetrics::AddTo(MetricRegistry* registry) const {
       &prefill_seconds);
   registry->AddCounter("baton_prefill_prompt_tokens_total",
                        "Prompt tokens computed by this worker.", {}, &prompt_tokens);
+  registry->AddCounter("baton_prefill_cached_tokens_total",
+                       "Prompt tokens whose KV was found in the prefix cache.", {}, &cached_tokens);
   for (const auto& [outcome, counter] :
        {std::pair{"read", &read}, std::pair{"expired", &expired},
         std::pair{"cancelled", &cancelled}, std::pair{"failed", &failed}}) {

@@ -30,6 +30,7 @@ void Write(Writer& writer, const PrefillUpdate& update) {
     if (first->finish) proto->set_finish_reason(FinishReasonToProto(*first->finish));
     proto->set_queue_us(Microseconds(first->queue));
     proto->set_prefill_us(Microseconds(first->prefill));
+    proto->set_cached_tokens(static_cast<uint32_t>(first->cached_tokens));
   } else {
     writer.End(std::get<PrefillEnded>(update).status);
     return;

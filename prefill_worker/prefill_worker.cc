@@ -50,10 +50,14 @@ class PrefillCore final : public PrefillWorker {
     PrefillJob job;
     Update update;
     State state = State::kQueued;
+    PrefixChain chain;
     std::vector<BlockId> blocks;
-    int computed = 0;  // number of tokens whose chunks have run
+    int cached = 0;    // number of tokens whose KV was found in the cache
+    int computed = 0;  // number of tokens with KV: cached, or their chunks have run
+    int named = 0;     // number of leading blocks that have got their names
+    NameWait wait;
     std::shared_ptr<Handover> handover = std::make_shared<Handover>();
-    absl::Time begun;  // when the first chunk began
+    std::optional<absl::Time> begun;  // when the first chunk began
     // Counts of the job's tokens. Set before the last chunk runs, if sampling depends on earlier
     // tokens.
     std::optional<TokenHistory> history;
@@ -65,6 +69,7 @@ class PrefillCore final : public PrefillWorker {
   };
   struct Result {
     JobId id;
+    int computed;                      // number of the job's tokens that have KV since the step
     std::vector<SampledToken> prompt;  // prompt tokens whose logprobs the step computed
     // First token of the answer; set if the step ran the prompt's last chunk.
     std::optional<SampledToken> token;
@@ -79,6 +84,7 @@ class PrefillCore final : public PrefillWorker {
     JobId id;
     PrefillJob job;
     Update update;
+    PrefixChain chain;
   };
   struct CancelAsked {
     JobId id;
@@ -99,7 +105,9 @@ class PrefillCore final : public PrefillWorker {
   void Handle(CancelAsked message);
   void Handle(Opened message);
   void Handle(HandoverEnded message);
-  bool Admit();
+  bool Admit(absl::Time now);
+  bool AdmitJob(Job* job, absl::Time now);
+  bool IsComing(const BlockName& name, size_t block) const;
   bool Step(absl::Time now);
   std::vector<Chunk> PlanChunks();
   void Publish(const std::vector<Chunk>& chunks, int layer, std::shared_ptr<DeviceEvent> written);
@@ -139,11 +147,14 @@ absl::Status PrefillCore::Check(const PrefillJob& job) const {
 
 absl::StatusOr<PrefillWorker::JobId> PrefillCore::Submit(PrefillJob job, Update update) {
   RETURN_IF_ERROR(Check(job));
+  if (job.sampling.prompt_logprobs && job.cache == CacheUse::kOn) job.cache = CacheUse::kNoHits;
+  // The names are computed on the caller's thread, so that a long prompt does not delay the loop.
+  PrefixChain chain = ChainFor(job.tokens, job.original_prompt_tokens, job.cache_salt, job.cache);
   ASSIGN_OR_RETURN(
       const JobId id, TakePlace(options_.max_queue, job.tokens.size(), "prefill worker", [this] {
         return absl::StrCat("prefill queue is full: ", options_.max_queue, " prompts wait");
       }));
-  mailbox_->Send(Arrived{id, std::move(job), std::move(update)});
+  mailbox_->Send(Arrived{id, std::move(job), std::move(update), std::move(chain)});
   return id;
 }
 
@@ -168,7 +179,7 @@ bool PrefillCore::RunOnce(absl::Time now) {
     worked = true;
     std::visit([this](auto& m) { Handle(std::move(m)); }, message);
   }
-  worked |= Admit();
+  worked |= Admit(now);
   worked |= Step(now);
   CountJobs();
   return worked;
@@ -179,6 +190,8 @@ void PrefillCore::HandOutResults(absl::Time now) {
   step_began_.reset();
   for (Result& result : results_) {
     Job* job = Find(result.id);
+    job->named = result.computed / layout_.block_tokens;
+    cache_.Name(&job->chain, job->job.tokens, job->blocks, job->named);
     if (!result.prompt.empty()) job->update(PrefillPromptTokens{std::move(result.prompt)});
     if (!result.token) continue;
     // Completes the hand-over even if this token ends the answer. A decode worker that reads the KV
@@ -189,14 +202,15 @@ void PrefillCore::HandOutResults(absl::Time now) {
                    payload = HandoverNote{*result.token}.Encode()]() mutable {
       publisher->Complete(handover->id, std::move(payload));
     });
-    metrics_->queue_seconds.Observe(job->begun - job->job.arrival);
-    metrics_->prefill_seconds.Observe(now - job->begun);
+    metrics_->queue_seconds.Observe(*job->begun - job->job.arrival);
+    metrics_->prefill_seconds.Observe(now - *job->begun);
     const auto finish = FinishAt(result.token->id, result.token->position,
                                  job->job.original_prompt_tokens, job->job.sampling, context_);
     job->update(PrefillFirstToken{.token = *std::move(result.token),
                                   .finish = finish,
-                                  .queue = job->begun - job->job.arrival,
-                                  .prefill = now - job->begun});
+                                  .queue = *job->begun - job->job.arrival,
+                                  .prefill = now - *job->begun,
+                                  .cached_tokens = job->cached});
   }
   results_.clear();
 }
@@ -206,6 +220,7 @@ void PrefillCore::Handle(Arrived message) {
   job.id = message.id;
   job.job = std::move(message.job);
   job.update = std::move(message.update);
+  job.chain = std::move(message.chain);
   if (const std::optional<int> alternatives = job.job.sampling.prompt_logprobs) {
     const auto prompt = absl::MakeConstSpan(job.job.tokens).first(job.job.original_prompt_tokens);
     job.scores = PromptScores{.prompt = prompt, .alternatives = *alternatives};
@@ -235,35 +250,80 @@ void PrefillCore::Handle(HandoverEnded message) {
 // Admits prompts in order of arrival. A prompt is admitted when its first chunk could be in the
 // step after the next one. While the next step runs, the decode worker gets the prompt's ticket and
 // reserves blocks. An earlier ticket would make the decode worker hold these blocks for longer.
-// Returns true if any prompt was admitted.
-bool PrefillCore::Admit() {
+// Prompts that wait for a block that is being computed are passed over. Returns true if any prompt
+// was admitted.
+bool PrefillCore::Admit(absl::Time now) {
   int64_t pending = 0;
   for (const JobId id : active_) {
     const Job* job = Find(id);
     pending += job->tokens() - job->computed;
   }
   bool worked = false;
-  while (!queue_.empty() && pending < 2 * int64_t{options_.chunk_tokens}) {
-    Job* job = Find(queue_.front());
-    auto blocks = pool_.Take(layout_.BlocksFor(job->tokens()));
-    if (!blocks.ok()) break;  // no younger prompt overtakes this one
-    job->blocks = *std::move(blocks);
-    job->state = State::kOpening;
-    queue_.pop_front();
-    active_.push_back(job->id);
-    LeavePlace();
-    pending += job->tokens();
+  for (auto next = queue_.begin();
+       next != queue_.end() && pending < 2 * int64_t{options_.chunk_tokens};) {
+    Job* job = Find(*next);
+    if (!AdmitJob(job, now)) {
+      if (job->wait.since) {
+        ++next;
+        continue;
+      }
+      break;  // too few free blocks; no younger prompt overtakes this one
+    }
+    next = queue_.erase(next);
+    pending += job->tokens() - job->computed;
     worked = true;
-    on_kv_thread_([publisher = publisher_, mailbox = mailbox_, id = job->id, blocks = job->blocks,
-                   tokens = job->tokens(), handover = job->handover] {
-      KvTicket ticket = publisher->Open(blocks, tokens, [mailbox, id](absl::Status status) {
-        mailbox->Send(HandoverEnded{id, std::move(status)});
-      });
-      handover->id = ticket.handover_id;
-      mailbox->Send(Opened{id, std::move(ticket)});
-    });
   }
   return worked;
+}
+
+// Takes the blocks of a queued prompt and opens its hand-over. Returns false if the prompt can't
+// begin now: it waits for a block that is being computed (`wait.since` is then set), or there are
+// too few free blocks.
+bool PrefillCore::AdmitJob(Job* job, absl::Time now) {
+  std::vector<BlockId> blocks = FindPrefix(job->chain, job->job.tokens, job->job.cache);
+  const size_t found = blocks.size();
+  const bool coming = job->job.cache == CacheUse::kOn &&
+                      static_cast<int>(found) < MaxHit(job->tokens()) && !job->chain.empty() &&
+                      IsComing(job->chain.names()[found], found);
+  if (job->wait.GoesOn(coming, found, now)) {
+    cache_.Release(blocks);
+    return false;
+  }
+  auto own = cache_.Take(layout_.BlocksFor(job->tokens()) - static_cast<int>(found));
+  if (!own.ok()) {
+    cache_.Release(blocks);
+    return false;
+  }
+  blocks.insert(blocks.end(), own->begin(), own->end());
+  job->blocks = std::move(blocks);
+  job->named = static_cast<int>(found);
+  job->cached = job->computed = job->named * layout_.block_tokens;
+  Computed(job->cached);
+  metrics_->cached_tokens.Add(static_cast<uint64_t>(job->cached));
+  job->state = State::kOpening;
+  active_.push_back(job->id);
+  LeavePlace();
+  on_kv_thread_([publisher = publisher_, mailbox = mailbox_, id = job->id, blocks = job->blocks,
+                 tokens = job->tokens(), ready = job->named, handover = job->handover] {
+    KvTicket ticket = publisher->Open(
+        blocks, tokens,
+        [mailbox, id](absl::Status status) {
+          mailbox->Send(HandoverEnded{id, std::move(status)});
+        },
+        ready);
+    handover->id = ticket.handover_id;
+    mailbox->Send(Opened{id, std::move(ticket)});
+  });
+  return true;
+}
+
+// Returns true if another prompt is going to give its block `block` this name.
+bool PrefillCore::IsComing(const BlockName& name, size_t block) const {
+  return std::any_of(active_.begin(), active_.end(), [&](JobId id) {
+    const Job& other = jobs_.at(id);
+    return static_cast<size_t>(other.named) <= block && block < other.chain.names().size() &&
+           other.chain.names()[block] == name;
+  });
 }
 
 std::vector<PrefillCore::Chunk> PrefillCore::PlanChunks() {
@@ -317,7 +377,7 @@ bool PrefillCore::Step(absl::Time now) {
   StepPlan plan;
   for (const Chunk& chunk : chunks) {
     Job& job = *chunk.job;
-    if (job.computed == 0) job.begun = now;
+    if (!job.begun) job.begun = now;
     const bool last = job.computed + chunk.tokens == job.tokens();
     if (last && job.job.sampling.LooksBack()) {
       job.history.emplace(job.job.tokens, job.job.original_prompt_tokens);
@@ -362,7 +422,7 @@ bool PrefillCore::Step(absl::Time now) {
       BeginEnding(job, std::move(status));
       continue;
     }
-    Result result = {.id = job->id};
+    Result result = {.id = job->id, .computed = job->computed};
     if (job->scores) {
       result.prompt = std::exchange(job->scores->tokens, {});
       if (job->computed >= job->job.original_prompt_tokens) job->scores.reset();
@@ -373,7 +433,7 @@ bool PrefillCore::Step(absl::Time now) {
       active_.erase(std::find(active_.begin(), active_.end(), job->id));
       result.token = **std::move(token);
     }
-    if (last || !result.prompt.empty()) results_.push_back(std::move(result));
+    results_.push_back(std::move(result));
   }
   return true;
 }
@@ -401,7 +461,7 @@ void PrefillCore::End(Job* job, absl::Status status) {
   const auto active = std::find(active_.begin(), active_.end(), job->id);
   if (active != active_.end()) active_.erase(active);
   Computed(job->tokens() - job->computed);
-  pool_.Release(job->blocks);
+  ReleaseBlocks(job->blocks, status);
   metrics_->Ended(status);
   if (LogEnabled(Severity::kDebug)) {
     Log(Severity::kDebug, "prompt_ended",
@@ -438,12 +498,12 @@ absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillCore::Create(Options optio
                                                    " and max_batch ", options.max_batch,
                                                    "; both take at least 1"));
   }
-  ASSIGN_OR_RETURN(Parts parts,
-                   MakeParts(options.context, options.reuse_last_freed, options.pulse, model,
-                             backend, plane, std::move(on_kv_thread), [&options](int context) {
-                               options.context = context;
-                               return MaxStep(options);
-                             }));
+  ASSIGN_OR_RETURN(Parts parts, MakeParts(options.context, options.reuse_last_freed, options.cache,
+                                          options.pulse, model, backend, plane,
+                                          std::move(on_kv_thread), [&options](int context) {
+                                            options.context = context;
+                                            return MaxStep(options);
+                                          }));
   return std::make_unique<PrefillCore>(std::move(options), std::move(parts), publisher);
 }
 

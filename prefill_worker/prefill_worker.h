@@ -31,6 +31,9 @@ struct PrefillJob {
   std::vector<TokenId> tokens;     // the prompt, then the tokens that earlier attempts generated
   int original_prompt_tokens = 0;  // length of the prompt at the beginning of `tokens`
   SamplingOptions sampling;
+  std::string cache_salt;  // shares cached KV only with jobs of the same salt
+  // Jobs that want logprobs of the prompt find nothing in the cache, whatever this says.
+  CacheUse cache = CacheUse::kOn;
   // Time of arrival, on the clock of RunOnce's `now`. PrefillFirstToken::queue begins here.
   absl::Time arrival;
 };
@@ -48,6 +51,7 @@ struct PrefillFirstToken {
   std::optional<FinishReason> finish;
   absl::Duration queue;    // time from `arrival` to the beginning of the first chunk
   absl::Duration prefill;  // time from the beginning of the first chunk until the token was sampled
+  int cached_tokens = 0;   // tokens at the beginning of the job whose KV was found in the cache
 };
 
 // The job has ended, and the worker holds no blocks for it any more.
@@ -71,6 +75,10 @@ using PrefillUpdate = std::variant<KvTicket, PrefillPromptTokens, PrefillFirstTo
 // Prompts are served in order of arrival. The chunk of the oldest prompt comes first in a step, and
 // the next prompts get the other tokens of the step. While the oldest queued prompt waits for free
 // blocks, no other prompt overtakes it (PrefillCore::Admit and PlanChunks, prefill_worker.cc).
+//
+// Full blocks stay in the prefix cache when their hand-over has ended. A prompt computes only what
+// follows the blocks that it finds there. If the next block is being computed for another prompt,
+// it waits for that block, and prompts behind it may overtake it.
 class PrefillWorker : public WorkerCore {
  public:
   // Receives the reports about one job. Called on the loop thread; must not block.
@@ -88,6 +96,7 @@ class PrefillWorker : public WorkerCore {
     // Min bytes of a slice, in which the KV of a chunk is published. If one layer of the chunk has
     // fewer bytes, a slice takes several layers.
     size_t slice_bytes = 256 << 10;
+    PrefixCacheSettings cache;
     bool reuse_last_freed = false;      // for tests: the block that was freed last is reused first
     std::function<void()> wake;         // called on any thread when RunOnce has work; may be empty
     Pulse* pulse = nullptr;             // gets a beat whenever a step makes progress; may be null

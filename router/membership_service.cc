@@ -53,7 +53,8 @@ absl::Status JudgeIdentity(const v1::Registration& worker, const grpc::Status& c
           called.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED
               ? absl::StrCat("no answer in ", absl::FormatDuration(limit))
               : "no such host, no route to it, no program listens there, or a firewall blocks it",
-          "): start the worker with a --listen or --advertise address that the router's machine can "
+          "): start the worker with a --listen or --advertise address that the router's machine "
+          "can "
           "reach, and open its port in any firewall between them"));
     case grpc::StatusCode::OK:
       other = absl::StrFormat("another worker (epoch %016x) answers there", response.epoch());
@@ -62,7 +63,8 @@ absl::Status JudgeIdentity(const v1::Registration& worker, const grpc::Status& c
       other = "a program with another attach token answers there";
       break;
     default:
-      other = absl::StrCat("the program that answers there is not a worker: ", called.error_message());
+      other =
+          absl::StrCat("the program that answers there is not a worker: ", called.error_message());
   }
   return absl::FailedPreconditionError(
       absl::StrCat("the router does not reach this worker at ", worker.address(), ": ", other,

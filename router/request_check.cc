@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/limits.h"
 
 namespace baton {
 namespace {
@@ -181,6 +182,12 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
         "; it takes 1 (disaggregated), 2 (colocated), 3 (auto), or 0 for the router's own"));
   }
   checked.mode = request.mode();
+  if (request.cache_salt().size() > kMaxCacheSaltBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("cache_salt has ", request.cache_salt().size(),
+                                                   " bytes; at most ", kMaxCacheSaltBytes));
+  }
+  checked.cache_salt = request.cache_salt();
+  checked.prefix_cache = !request.has_prefix_cache() || request.prefix_cache();
   ASSIGN_OR_RETURN(const LatencyTargets slo, SloFromProto(request.slo()));
   checked.slo = slo;
 

@@ -69,8 +69,6 @@ std::vector<BlockId> PrefixCache::Pin(const PrefixChain& chain, absl::Span<const
     found.push_back(block);
     parent = block;
   }
-  counters_.looked_up_blocks += wanted;
-  counters_.found_blocks += found.size();
   return found;
 }
 

@@ -40,8 +40,6 @@ class PrefixCache {
   };
   // Counts since the start.
   struct Counters {
-    uint64_t looked_up_blocks = 0;  // blocks that Pin looked for
-    uint64_t found_blocks = 0;      // blocks that Pin found
     uint64_t evicted_blocks = 0;
     uint64_t forgotten_blocks = 0;  // names that Forget removed
   };
@@ -84,6 +82,7 @@ class PrefixCache {
   bool Has(const BlockName& name) const { return by_name_.contains(name); }
 
   bool enabled() const { return options_.enabled; }
+  int total_blocks() const { return pool_->total_blocks(); }
   int named_blocks() const { return static_cast<int>(by_name_.size()); }
   int evictable_blocks() const { return evictable_; }
   const Counters& counters() const { return counters_; }

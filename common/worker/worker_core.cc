@@ -3,10 +3,30 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/hash.h"
 #include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
 
 namespace baton {
+namespace {
+
+PrefixCache::Options CacheOptions(const PrefixCacheSettings& settings, KvPlane* plane) {
+  PrefixCache::Options options{.enabled = settings.enabled, .content_hash = nullptr};
+#ifdef NDEBUG
+  const bool check = settings.check_content;
+#else
+  const bool check = true;
+#endif
+  if (check && plane->options().device == nullptr) {
+    options.content_hash = [plane](BlockId block) {
+      const KvLayout& layout = plane->options().layout;
+      return Hash64(plane->pool() + layout.BlockOffset(block), layout.BlockBytes());
+    };
+  }
+  return options;
+}
+
+}  // namespace
 
 WorkerCore::WorkerCore(Parts parts)
     : context_(parts.context),
@@ -15,15 +35,24 @@ WorkerCore::WorkerCore(Parts parts)
       layout_(parts.plane->options().layout),
       on_kv_thread_(std::move(parts.on_kv_thread)),
       engine_(std::move(parts.engine)),
+      scope_{.secret = parts.cache.secret,
+             .model_fingerprint = parts.cache.model_fingerprint,
+             .numerics_id = parts.plane->options().numerics_id,
+             .layout_fingerprint = layout_.Fingerprint(),
+             .adapter = "",
+             .rope_reach = 0,
+             .salt = ""},
       pool_(parts.plane->options().blocks, parts.plane->generations(),
-            parts.reuse_last_freed ? BlockPool::Reuse::kLastFreed : BlockPool::Reuse::kContiguous) {
+            parts.reuse_last_freed ? BlockPool::Reuse::kLastFreed : BlockPool::Reuse::kContiguous),
+      cache_(&pool_, layout_.block_tokens, CacheOptions(parts.cache, parts.plane)) {
   engine_->set_pulse(parts.pulse);
   ReportLoad({});
 }
 
 absl::StatusOr<WorkerCore::Parts> WorkerCore::MakeParts(
-    int context, bool reuse_last_freed, Pulse* pulse, const Model* model, Backend* backend,
-    KvPlane* plane, KvThread on_kv_thread, absl::FunctionRef<StepSize(int context)> max) {
+    int context, bool reuse_last_freed, PrefixCacheSettings cache, Pulse* pulse, const Model* model,
+    Backend* backend, KvPlane* plane, KvThread on_kv_thread,
+    absl::FunctionRef<StepSize(int context)> max) {
   const KvPlane::Options& kv = plane->options();
   const int model_context = model->config().context;
   if (context == 0) context = model_context;
@@ -39,8 +68,8 @@ absl::StatusOr<WorkerCore::Parts> WorkerCore::MakeParts(
   }
   ASSIGN_OR_RETURN(auto engine,
                    Engine::Create(model, backend, {plane->pool(), kv.layout}, max(context)));
-  return Parts{context,          reuse_last_freed, pulse, model, plane, std::move(on_kv_thread),
-               std::move(engine)};
+  return Parts{context, reuse_last_freed,        std::move(cache), pulse, model,
+               plane,   std::move(on_kv_thread), std::move(engine)};
 }
 
 absl::Status WorkerCore::CheckTokens(const std::vector<TokenId>& tokens,
@@ -56,6 +85,35 @@ absl::Status WorkerCore::CheckTokens(const std::vector<TokenId>& tokens,
     }
   }
   return absl::OkStatus();
+}
+
+PrefixChain WorkerCore::ChainFor(absl::Span<const TokenId> tokens, int original_prompt_tokens,
+                                 const std::string& salt, CacheUse use) const {
+  if (!cache_.enabled() || use == CacheUse::kOff) return {};
+  BlockNamer namer;
+  PrefixScope scope = scope_;
+  scope.rope_reach = RopeReach(rope_, original_prompt_tokens, static_cast<int>(tokens.size()));
+  scope.salt = salt;
+  PrefixChain chain(namer.Root(scope), layout_.block_tokens);
+  chain.Extend(tokens, &namer);
+  return chain;
+}
+
+std::vector<BlockId> WorkerCore::FindPrefix(const PrefixChain& chain,
+                                            absl::Span<const TokenId> tokens, CacheUse use) {
+  if (use == CacheUse::kNoHits || use == CacheUse::kOff) return {};
+  if (use == CacheUse::kOn)
+    return cache_.Pin(chain, tokens, MaxHit(static_cast<int>(tokens.size())));
+  const std::vector<BlockId> found =
+      cache_.Pin(chain, tokens, static_cast<int>(chain.names().size()));
+  cache_.Forget(found);
+  cache_.Release(found);
+  return {};
+}
+
+void WorkerCore::ReleaseBlocks(absl::Span<const BlockId> blocks, const absl::Status& status) {
+  if (absl::IsInternal(status) || absl::IsDataLoss(status)) cache_.Forget(blocks);
+  cache_.Release(blocks);
 }
 
 absl::StatusOr<WorkerCore::JobId> WorkerCore::TakePlace(int max_waiting, size_t tokens,
@@ -106,7 +164,7 @@ WorkerLoad WorkerCore::Load() const {
 }
 
 void WorkerCore::ReportLoad(WorkerLoad load) {
-  load.free_blocks = pool_.free_blocks();
+  load.free_blocks = cache_.available();
   load.total_blocks = pool_.total_blocks();
   load.steps = engine_->steps();
   MutexLock lock(&mutex_);

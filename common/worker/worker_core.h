@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,58 @@
 #include "common/engine/step_size.h"
 #include "common/engine/worker_load.h"
 #include "common/kv_cache/block_pool.h"
+#include "common/kv_cache/prefix_cache.h"
 #include "common/model/model.h"
 #include "kv_transfer/kv_plane.h"
 
 namespace baton {
+
+// Use of the worker's prefix cache by a sequence. Its KV is the same in every case.
+enum class CacheUse {
+  kOn,  // finds its leading blocks, and leaves its own blocks for others
+  // Finds nothing, because all its KV is needed anew: logprobs of the prompt are wanted. Leaves its
+  // blocks for others.
+  kNoHits,
+  // Removes what it would have found, and computes everything. An earlier attempt at the same
+  // request ended with DataLoss or Internal, and these blocks may be the reason.
+  kRefresh,
+  kOff,  // finds nothing and leaves nothing
+};
+
+// Settings of a worker's prefix cache.
+struct PrefixCacheSettings {
+  bool enabled = true;
+  std::string secret;             // the cluster's shared token; empty: none
+  std::string model_fingerprint;  // hash of the weights and configuration that are served
+  // For tests: the process aborts if a block with a name was written to. This reads every block
+  // again, and needs a pool in host memory. Debug builds always do it for such pools.
+  bool check_content = false;
+};
+
+// A sequence's wait for a block that is being computed or pulled for another sequence. The wait is
+// bounded: the other sequence may be slow, and the KV can always be computed here.
+struct NameWait {
+  static constexpr absl::Duration kLimit = absl::Seconds(5);  // max time for one more block
+  std::optional<absl::Time> since;                            // set while the sequence waits
+  size_t found = 0;  // leading blocks that were found when the wait began
+  bool over = false;
+
+  // Returns true if the sequence has to wait now. `coming` is true if another sequence is going to
+  // give the next block its name, and `now_found` leading blocks are found now.
+  bool GoesOn(bool coming, size_t now_found, absl::Time now) {
+    if (!coming || over) {
+      since.reset();
+      return false;
+    }
+    if (!since || now_found > found) {
+      since = now;
+      found = now_found;
+    }
+    over = now - *since >= kLimit;
+    if (over) since.reset();
+    return !over;
+  }
+};
 
 // Base class of the cores of prefill and decode workers. It holds what both cores need: the way
 // jobs arrive, their number, the engine they compute with, and the load of the worker. One loop
@@ -63,7 +112,8 @@ class WorkerCore {
   struct Parts {
     int context = 0;                // longest prompt plus answer, in tokens
     bool reuse_last_freed = false;  // for tests: blocks are reused last in, first out
-    Pulse* pulse = nullptr;         // beats while a step makes progress; may be null
+    PrefixCacheSettings cache;
+    Pulse* pulse = nullptr;  // beats while a step makes progress; may be null
     const Model* model = nullptr;
     KvPlane* plane = nullptr;
     KvThread on_kv_thread;
@@ -74,7 +124,8 @@ class WorkerCore {
   // Makes the engine and the other parts of a core. A `context` of 0 means the model's context.
   // Returns InvalidArgument, with the arithmetic, if the model or the pool can't hold `context`
   // tokens. `max` returns the largest step for a given context.
-  static absl::StatusOr<Parts> MakeParts(int context, bool reuse_last_freed, Pulse* pulse,
+  static absl::StatusOr<Parts> MakeParts(int context, bool reuse_last_freed,
+                                         PrefixCacheSettings cache, Pulse* pulse,
                                          const Model* model, Backend* backend, KvPlane* plane,
                                          KvThread on_kv_thread,
                                          absl::FunctionRef<StepSize(int context)> max);
@@ -82,6 +133,20 @@ class WorkerCore {
   // Any thread. Returns InvalidArgument for token ids outside the vocabulary, and for an impossible
   // number of original prompt tokens.
   absl::Status CheckTokens(const std::vector<TokenId>& tokens, int original_prompt_tokens) const;
+  // Any thread. Returns the names of the full blocks of `tokens`, for a sequence that uses the
+  // cache as `use` says. Empty if the cache is off.
+  PrefixChain ChainFor(absl::Span<const TokenId> tokens, int original_prompt_tokens,
+                       const std::string& salt, CacheUse use) const;
+  // Returns the max number of leading blocks that a sequence of `tokens` tokens may find: never the
+  // block of the last token, so that there is something left to compute.
+  int MaxHit(int tokens) const { return (tokens - 1) / layout_.block_tokens; }
+  // Loop thread. Finds the leading blocks, at most MaxHit(), of a sequence that has not begun, and
+  // adds a reference to each.
+  std::vector<BlockId> FindPrefix(const PrefixChain& chain, absl::Span<const TokenId> tokens,
+                                  CacheUse use);
+  // Loop thread. Releases the blocks of a sequence that has ended with `status`. After Internal or
+  // DataLoss nothing will be found in these blocks any more.
+  void ReleaseBlocks(absl::Span<const BlockId> blocks, const absl::Status& status);
   // Any thread. Counts a job that is about to be submitted and that has `tokens` tokens to compute.
   // Returns Unavailable once the worker drains. Returns ResourceExhausted, with the message of
   // `full`, if `max_waiting` jobs already wait.
@@ -104,7 +169,13 @@ class WorkerCore {
   const KvLayout layout_;
   const KvThread on_kv_thread_;
   const std::unique_ptr<Engine> engine_;
+
+ private:
+  const PrefixScope scope_;  // the scope of sequences without a salt; its rope_reach is not set
   BlockPool pool_;
+
+ protected:
+  PrefixCache cache_;  // lends the blocks of pool_
 
  private:
   std::atomic<int> waiting_{0};

@@ -83,6 +83,9 @@ ABSL_FLAG(std::string, kv_type, "auto",
 ABSL_FLAG(int32_t, context, 0,
           "max tokens of a sequence, prompt and answer together; 0: the model's limit, or what the "
           "KV pool holds if that is less");
+ABSL_FLAG(bool, prefix_cache, true,
+          "keeps the KV of prompts and answers while blocks are free, for later prompts that begin "
+          "with the same tokens; --no-prefix-cache gives the same tokens, but more slowly");
 ABSL_FLAG(bool, cuda_graphs, true,
           "runs decode steps on a GPU as recorded CUDA graphs; --no-cuda-graphs gives the same "
           "tokens, but more slowly");
@@ -320,6 +323,12 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
       {{"folder", absl::GetFlag(FLAGS_model)}, {"uses", host->model_.Describe()}});
   Log(Severity::kInfo, "kv_plane", {{"transport", host->transport_->name()}});
   return host;
+}
+
+PrefixCacheSettings WorkerHost::prefix_cache() const {
+  return {.enabled = absl::GetFlag(FLAGS_prefix_cache),
+          .secret = attach_token(),
+          .model_fingerprint = model_.model->fingerprint()};
 }
 
 std::string WorkerHost::attach_token() {

@@ -62,6 +62,9 @@ class WorkerHost {
   // Returns the cluster's shared token, or "" if there is none.
   static std::string attach_token();
 
+  // Returns the settings of the core's prefix cache, as the flags give them.
+  PrefixCacheSettings prefix_cache() const;
+
   // Any thread. Runs `work` on the KV thread. That thread starts with Run; work that is given
   // before Run waits until then.
   void OnKvThread(std::function<void()> work);

@@ -16,7 +16,8 @@ void StartWorkerProgram(int argc, char** argv, const char* usage, const FlagGrou
       own,
       {"Computation", "backend threads numerics gpu gpu-memory-utilization cuda-graphs"},
       {"KV cache and its transfer",
-       "kv-bytes memory-share usable-memory kv-type block-tokens kv-transports kv-net-device "
+       "kv-bytes memory-share usable-memory prefix-cache kv-type block-tokens kv-transports "
+       "kv-net-device "
        "kv-ports kv-device-path"},
       {"Stopping and hanging", "drain-grace hang-limit"},
       {"Log", "log-level log-format"}};

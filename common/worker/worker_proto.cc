@@ -1,6 +1,7 @@
 #include "common/worker/worker_proto.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/limits.h"
 
 namespace baton {
 namespace {
@@ -80,6 +81,29 @@ v1::LoadReport LoadToProto(const WorkerLoad& load) {
   report.set_leases(static_cast<uint32_t>(load.leases));
   report.set_steps(load.steps);
   return report;
+}
+
+absl::Status ReadCacheOptions(const v1::CacheOptions& options, std::string* salt, CacheUse* use) {
+  if (options.salt().size() > kMaxCacheSaltBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("cache.salt has ", options.salt().size(),
+                                                   " bytes; at most ", kMaxCacheSaltBytes));
+  }
+  switch (options.use()) {
+    case v1::CACHE_USE_UNSPECIFIED:
+      *use = CacheUse::kOn;
+      break;
+    case v1::CACHE_USE_OFF:
+      *use = CacheUse::kOff;
+      break;
+    case v1::CACHE_USE_REFRESH:
+      *use = CacheUse::kRefresh;
+      break;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("cache.use is ", options.use(), ", which this worker does not know"));
+  }
+  *salt = options.salt();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<SamplingOptions> ResolvedSampling(const v1::SamplingParams& params) {

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "baton/v1/cache.pb.h"
 #include "baton/v1/kv_ticket.pb.h"
 #include "baton/v1/load.pb.h"
 #include "baton/v1/sampling.pb.h"
@@ -17,6 +19,7 @@
 #include "common/engine/worker_load.h"
 #include "common/sampling/sampled_token.h"
 #include "common/sampling/sampling_options.h"
+#include "common/worker/worker_core.h"
 #include "kv_transfer/kv_plane.h"
 
 namespace baton {
@@ -43,8 +46,13 @@ void AddTokens(const std::vector<SampledToken>& tokens, Tokens* proto) {
 // unless seed, temperature and max_tokens are set.
 absl::StatusOr<SamplingOptions> ResolvedSampling(const v1::SamplingParams& params);
 
+// Reads how a request uses the prefix cache. Returns InvalidArgument for an unknown value or a salt
+// that is too long.
+absl::Status ReadCacheOptions(const v1::CacheOptions& options, std::string* salt, CacheUse* use);
+
 // Reads the fields that requests to both kinds of worker share into `job`. Returns InvalidArgument
-// for an impossible number of original prompt tokens, and the errors of ResolvedSampling.
+// for an impossible number of original prompt tokens, and the errors of ResolvedSampling and
+// ReadCacheOptions.
 template <typename Request, typename Job>
 absl::Status ReadJob(const Request& request, Job* job) {
   job->request_id = request.request_id();
@@ -58,7 +66,7 @@ absl::Status ReadJob(const Request& request, Job* job) {
   job->original_prompt_tokens = static_cast<int>(prompt_tokens);
   ASSIGN_OR_RETURN(job->sampling, ResolvedSampling(request.sampling()));
   job->sampling.answer_index = request.answer_index();
-  return absl::OkStatus();
+  return ReadCacheOptions(request.cache(), &job->cache_salt, &job->cache);
 }
 
 }  // namespace baton

@@ -91,11 +91,14 @@ absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(const GenerateOptions& o
     request.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
   }
   for (const auto& [what, value] :
-       {std::pair{"--request-id", &options.request_id}, std::pair{"--model", &options.model}}) {
+       {std::pair{"--request-id", &options.request_id}, std::pair{"--model", &options.model},
+        std::pair{"--cache-salt", &options.cache_salt}}) {
     RETURN_IF_ERROR(CheckUtf8(what, *value));
   }
   request.set_request_id(options.request_id);
   request.set_model(options.model);
+  request.set_cache_salt(options.cache_salt);
+  if (options.prefix_cache) request.set_prefix_cache(*options.prefix_cache);
   if (!options.mode.empty()) {
     const absl::StatusOr<v1::ServingMode> mode = ServingModeFromName(options.mode);
     if (!mode.ok()) {

@@ -21,6 +21,8 @@ struct GenerateOptions {
   std::optional<bool> add_special;       // Applies to `text` only.
   std::string request_id;
   std::string model;
+  std::string cache_salt;
+  std::optional<bool> prefix_cache;
   std::string mode;  // Name of a serving mode. Empty: not set.
   std::optional<double> slo_ttft_ms;
   std::optional<double> slo_tpot_ms;

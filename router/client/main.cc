@@ -127,6 +127,12 @@ ABSL_FLAG(bool, parse_special, false,
 ABSL_FLAG(bool, add_special, true,
           "generate, tokenize: adds the special tokens that the model expects around a text, such "
           "as BOS");
+ABSL_FLAG(std::string, cache_salt, "",
+          "generate: shares cached KV only with requests of the same salt, at most 256 bytes; "
+          "default: with all requests without a salt");
+ABSL_FLAG(bool, prefix_cache, true,
+          "generate: uses KV that workers have cached for the beginning of the prompt, and leaves "
+          "its own; --no-prefix-cache computes everything");
 ABSL_FLAG(bool, pieces, false,
           "tokenize: prints one line for each token, with its id and its bytes");
 ABSL_FLAG(bool, skip_special, false, "detokenize: leaves special tokens out of the text");
@@ -166,7 +172,8 @@ const std::vector<CommandHelp>& Commands() {
                    "repetition-penalty presence-penalty frequency-penalty logit-bias bad-word "
                    "bad-word-ids"},
                   {"What is printed", "json timing logprobs prompt-logprobs"},
-                  {"How it is served", "mode slo-ttft-ms slo-tpot-ms request-id"}}},
+                  {"How it is served",
+                   "mode prefix-cache cache-salt slo-ttft-ms slo-tpot-ms request-id"}}},
       {.name = "tokenize",
        .usage =
            "baton-client tokenize \"TEXT\": prints the token ids of the text; `-` reads standard "
@@ -248,6 +255,8 @@ v1::GenerateRequest RequestFromFlags(const std::vector<std::string>& words) {
   if (words.size() > 1) options.text = TextOf(words[1]);
   if (Given("token_ids")) options.token_ids = absl::GetFlag(FLAGS_token_ids);
   options.parse_special = absl::GetFlag(FLAGS_parse_special);
+  options.cache_salt = absl::GetFlag(FLAGS_cache_salt);
+  if (!absl::GetFlag(FLAGS_prefix_cache)) options.prefix_cache = false;
   if (Given("add_special")) options.add_special = absl::GetFlag(FLAGS_add_special);
   options.request_id = absl::GetFlag(FLAGS_request_id);
   options.model = absl::GetFlag(FLAGS_model);

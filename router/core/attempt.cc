@@ -35,6 +35,12 @@ void Describe(const Request& request, size_t generated, bool computes_prompt, Pr
     proto->mutable_sampling()->clear_prompt_logprobs();
   }
   proto->set_answer_index(request.checked.sampling.answer_index);
+  proto->mutable_cache()->set_salt(request.checked.cache_salt);
+  if (!request.checked.prefix_cache) {
+    proto->mutable_cache()->set_use(v1::CACHE_USE_OFF);
+  } else if (request.refresh_cache) {
+    proto->mutable_cache()->set_use(v1::CACHE_USE_REFRESH);
+  }
 }
 
 Attempt::End EndsWith(AttemptEnd::Kind kind, absl::Status status) {
@@ -160,6 +166,7 @@ Attempt::End Attempt::OnDecode(v1::DecodeEvent event) {
   }
   switch (event.event_case()) {
     case v1::DecodeEvent::kReserved:
+      if (End end = OnCached(leg, event.reserved().cached_tokens())) return end;
       if (colocated_) OnBegun();
       return OnReserved();
     case v1::DecodeEvent::kPromptTokens:
@@ -221,6 +228,7 @@ Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
   Leg& leg = *prefill_leg_;
   if (End end = CheckScored(leg)) return end;
   if (times_.first_token) return Lied(leg, "the prefill worker sent two first tokens");
+  if (End end = OnCached(leg, first.cached_tokens())) return end;
   legs_.PromptDone(leg);
   times_.first_token = core_.now;
   v1::Timing& timing = request_.summary.timing;
@@ -253,6 +261,20 @@ Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
     request_.summary.link.clear();
   }
   return Answered(std::move(end));
+}
+
+// Notes the number of tokens that a worker found in its prefix cache.
+Attempt::End Attempt::OnCached(Leg& leg, uint32_t tokens) {
+  const size_t prompt = request_.checked.prompt.size();
+  if (tokens >= prompt + base_) {
+    return Lied(leg, "the ", leg.prefill ? "prefill" : "decode", " worker found ", tokens, " of ",
+                prompt + base_, " tokens in its cache, and always computes the last one");
+  }
+  RequestSummary& summary = request_.summary;
+  if (!leg.prefill) summary.decode_cached_tokens = tokens;
+  // A later attempt finds the KV of the earlier ones.
+  if (base_ == 0 && (leg.prefill || colocated_)) summary.cached_tokens = tokens;
+  return nullptr;
 }
 
 void Attempt::OnBegun() {

@@ -135,6 +135,7 @@ class Attempt {
 
   End OnFirstToken(const v1::FirstToken& first);
   End OnPromptTokens(Leg& leg, v1::PromptTokens tokens);
+  End OnCached(Leg& leg, uint32_t tokens);
   void OnBegun();  // For a colocated leg: the worker begins to compute the prompt.
   End OnFirstColocated();
   End OnReserved();

@@ -226,6 +226,7 @@ void Clients::Answer(Request& request, const AnswerEnd& end) {
   v1::GenerateEvent last;
   v1::Summary& said = *last.mutable_summary();
   said.mutable_usage()->set_prompt_tokens(static_cast<uint32_t>(prompt));
+  said.mutable_usage()->set_cached_tokens(summary.cached_tokens);
   said.mutable_usage()->set_completion_tokens(static_cast<uint32_t>(tokens));
   said.set_seed(request.checked.sampling.seed);
   *said.mutable_timing() = summary.timing;
@@ -233,6 +234,7 @@ void Clients::Answer(Request& request, const AnswerEnd& end) {
   said.set_decode_worker(summary.decode_address);
   said.set_link(summary.link);
   said.set_mode(summary.mode);
+  said.set_decode_cached_tokens(summary.decode_cached_tokens);
   said.set_migrations(static_cast<uint32_t>(summary.migrations));
   std::optional<v1::SloVerdict> verdict;
   if (request.checked.slo.any()) {

@@ -35,8 +35,10 @@ struct CheckedRequest {
   std::vector<std::string> stop;  // Stop strings; no string is empty.
   int answers = 1;                // Number of answers wanted, each sampled on its own.
   v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // Unspecified: the router's mode.
-  LatencyTargets slo;                                   // Affects only the verdict in the Summary.
-  absl::Time arrival;  // Time at which the RPC arrived, before its prompt was tokenised.
+  std::string cache_salt;    // Requests share cached KV only if their salts are equal.
+  bool prefix_cache = true;  // False: finds no cached KV, and leaves none.
+  LatencyTargets slo;        // Affects only the verdict in the Summary.
+  absl::Time arrival;        // Time at which the RPC arrived, before its prompt was tokenised.
   absl::Time deadline = absl::InfiniteFuture();
 };
 

@@ -73,6 +73,9 @@ struct RequestSummary {
   std::string prefill_address, decode_address, link;
   v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // Mode of the latest attempt.
   int migrations = 0;
+  // Tokens of the prompt that were cached at the worker that computed it, when the answer began,
+  // and tokens that were cached at the latest decode worker.
+  uint32_t cached_tokens = 0, decode_cached_tokens = 0;
 };
 
 // One answer to a client, from ClientArrived to ClientGone. The request is finished once
@@ -112,7 +115,10 @@ struct Request {
   uint32_t decode_attempts = 0;   // Decode legs since the last prefill leg.
   // Workers that failed this request last. They are chosen only if there is no other.
   WorkerKey avoid_prefill = 0, avoid_decode = 0;
-  absl::Status last_failure;   // Reason for which the last attempt ended.
+  absl::Status last_failure;  // Reason for which the last attempt ended.
+  // True once an attempt has failed with DataLoss or Internal. Cached KV may be the reason, so
+  // later attempts find none.
+  bool refresh_cache = false;
   absl::Duration room_waited;  // Time waited since a decode worker last reserved blocks.
   size_t prompt_scored = 0;    // Prompt tokens with known logprobs.
 

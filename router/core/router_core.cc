@@ -330,6 +330,7 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
          {"migrations", migrations},
          {"because", end.status.ToString()}});
     request.last_failure = end.status;
+    if (absl::IsDataLoss(end.status) || absl::IsInternal(end.status)) request.refresh_cache = true;
     pause = PauseBefore(migrations);
   }
   request.queue = {.since = core.now, .not_before = core.now + pause};

@@ -144,18 +144,24 @@ int SimCluster::AddWorker(v1::WorkerRole role, int model) {
   const auto on_kv_thread = [worker](std::function<void()> work) {
     worker->kv_work.push_back(std::move(work));
   };
+  const PrefixCacheSettings cache = {.enabled = options_.prefix_cache,
+                                     .model_fingerprint = models_[model]->fingerprint(),
+                                     .check_content = options_.prefix_cache};
   if (prefills) {
+    PrefillWorker::Options prefill = options_.prefill;
+    prefill.cache = cache;
     worker->publisher = KvPublisher::Create(worker->plane.get(), {.owner = address});
     worker->prefill =
-        PrefillWorker::Create(options_.prefill, models_[model].get(), worker->backend.get(),
+        PrefillWorker::Create(prefill, models_[model].get(), worker->backend.get(),
                               worker->plane.get(), worker->publisher.get(), on_kv_thread)
             .value();
   } else {
+    DecodeWorker::Options decode = options_.decode;
+    decode.cache = cache;
     worker->puller = KvPuller::Create(worker->plane.get(), {});
-    worker->decode =
-        DecodeWorker::Create(options_.decode, models_[model].get(), worker->backend.get(),
-                             worker->plane.get(), worker->puller.get(), on_kv_thread)
-            .value();
+    worker->decode = DecodeWorker::Create(decode, models_[model].get(), worker->backend.get(),
+                                          worker->plane.get(), worker->puller.get(), on_kv_thread)
+                         .value();
   }
   v1::Registration& registration = worker->registration;
   registration.set_role(role);

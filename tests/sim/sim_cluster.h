@@ -65,6 +65,7 @@ class SimCluster {
     // Sequences with more tokens than this use another rotary table. 0: all sequences use the same
     // table.
     int long_rope_from = 0;
+    bool prefix_cache = true;
     v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;  // mode of the router
     // Changes the router's options before the router is made. May be empty.
     std::function<void(RouterCoreOptions*)> adjust_router;

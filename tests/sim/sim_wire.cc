@@ -12,6 +12,12 @@ SamplingOptions SamplingFrom(const Request& request) {
   return sampling;
 }
 
+CacheUse CacheUseFrom(const v1::CacheOptions& options) {
+  return options.use() == v1::CACHE_USE_OFF       ? CacheUse::kOff
+         : options.use() == v1::CACHE_USE_REFRESH ? CacheUse::kRefresh
+                                                  : CacheUse::kOn;
+}
+
 void Set(const SampledToken& token, v1::Token* proto) {
   proto->set_token_id(token.id);
   proto->set_position(static_cast<uint32_t>(token.position));
@@ -36,6 +42,8 @@ PrefillJob JobFrom(const v1::PrefillRequest& request, absl::Time arrival) {
   job.tokens.assign(request.token_ids().begin(), request.token_ids().end());
   job.original_prompt_tokens = static_cast<int>(request.original_prompt_tokens());
   job.sampling = SamplingFrom(request);
+  job.cache_salt = request.cache().salt();
+  job.cache = CacheUseFrom(request.cache());
   job.arrival = arrival;
   return job;
 }
@@ -60,6 +68,8 @@ DecodeJob JobFrom(const v1::DecodeRequest& request) {
   job.tokens.assign(request.token_ids().begin(), request.token_ids().end());
   job.original_prompt_tokens = static_cast<int>(request.original_prompt_tokens());
   job.sampling = SamplingFrom(request);
+  job.cache_salt = request.cache().salt();
+  job.cache = CacheUseFrom(request.cache());
   return job;
 }
 
@@ -91,6 +101,7 @@ v1::PrefillEvent EventFrom(const PrefillUpdate& update) {
   if (first->finish) proto->set_finish_reason(ReasonFrom(*first->finish));
   proto->set_queue_us(static_cast<uint64_t>(absl::ToInt64Microseconds(first->queue)));
   proto->set_prefill_us(static_cast<uint64_t>(absl::ToInt64Microseconds(first->prefill)));
+  proto->set_cached_tokens(static_cast<uint32_t>(first->cached_tokens));
   return event;
 }
 
@@ -99,8 +110,8 @@ v1::DecodeEvent EventFrom(const DecodeUpdate& update) {
     return static_cast<uint64_t>(absl::ToInt64Microseconds(d));
   };
   v1::DecodeEvent event;
-  if (std::holds_alternative<DecodeReserved>(update)) {
-    event.mutable_reserved();
+  if (const auto* reserved = std::get_if<DecodeReserved>(&update)) {
+    event.mutable_reserved()->set_cached_tokens(static_cast<uint32_t>(reserved->cached_tokens));
     return event;
   }
   if (const auto* prompt = std::get_if<DecodePromptTokens>(&update)) {

@@ -1,0 +1,207 @@
+#include <cstdlib>
+#include <iostream>
+#include <set>
+
+#include "common/base/log.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/sim/sim_cluster.h"
+
+namespace baton {
+namespace {
+
+// Counts over all histories of a test.
+struct Totals {
+  int answered = 0, cancelled = 0, with_hit = 0, with_decode_hit = 0;
+  uint64_t cached_tokens = 0, data_loss = 0, migrations = 0;
+};
+
+// One random history of a small cluster whose requests share prefixes. Everything follows from the
+// seed: the sizes of the pools, the faults, and the requests.
+class History {
+ public:
+  explicit History(uint64_t seed) : random_(seed), cluster_(OptionsFor(seed)) {
+    for (int i = 0; i < 3; ++i) documents_.push_back(Tokens(16 + Below(kContext / 2)));
+    if (Below(3) == 0) cluster_.SetFaults(Faults());
+  }
+
+  void Run() {
+    absl::Time arrival = cluster_.now();
+    const int requests = 8 + Below(16);
+    for (int i = 0; i < requests; ++i) {
+      arrival += absl::Microseconds(Below(20000));
+      // Sometimes everything before has ended, so that only the cache holds blocks.
+      if (Below(6) == 0) {
+        cluster_.RunUntilIdle(absl::Minutes(10));
+        arrival = std::max(arrival, cluster_.now());
+      }
+      clients_.push_back(cluster_.Add(Request(i, arrival)));
+      if (Below(6) == 0) clients_.back()->cancel_at = arrival + absl::Milliseconds(1 + Below(60));
+    }
+    cluster_.RunUntilIdle(absl::Minutes(10));
+  }
+
+  void Check(Totals* totals) {
+    std::set<std::string> asked_before;
+    for (const SimClient* client : clients_) {
+      const CheckedRequest& request = client->request;
+      ASSERT_TRUE(client->status) << request.request_id;
+      const std::vector<TokenId> expected = cluster_.Expected(request);
+      if (!client->status->ok()) {
+        EXPECT_TRUE(client->cancelled) << request.request_id << ": " << *client->status;
+        ASSERT_LE(client->tokens.size(), expected.size());
+        EXPECT_TRUE(std::equal(client->tokens.begin(), client->tokens.end(), expected.begin()));
+        ++totals->cancelled;
+        continue;
+      }
+      EXPECT_EQ(client->tokens, expected) << request.request_id;
+      ASSERT_EQ(client->others.size(), static_cast<size_t>(request.answers - 1));
+      for (const auto& [index, tokens] : client->others) {
+        CheckedRequest one = request;
+        one.sampling.answer_index = index;
+        EXPECT_EQ(tokens, cluster_.Expected(one)) << request.request_id << ", answer " << index;
+      }
+      const uint32_t cached = client->summary->usage().cached_tokens();
+      const uint32_t decode_cached = client->summary->decode_cached_tokens();
+      // Only the first answer has logprobs of the prompt. Its retry needs none if the first attempt
+      // has sent all of them.
+      const bool scores = request.sampling.prompt_logprobs && request.answers == 1 &&
+                          client->summary->migrations() == 0;
+      if (!request.prefix_cache || scores) {
+        EXPECT_EQ(cached, 0u) << request.request_id;
+      }
+      EXPECT_EQ(cached % kBlockTokens, 0u);
+      EXPECT_LT(cached, request.prompt.size());
+      ++totals->answered;
+      totals->with_hit += cached > 0;
+      totals->with_decode_hit += decode_cached > 0;
+      totals->cached_tokens += cached;
+    }
+    cluster_.ExpectAllBack();
+    const RouterCounters& counters = cluster_.router().counters();
+    EXPECT_EQ(counters.diverged, 0u);
+    totals->data_loss += counters.data_loss;
+    totals->migrations += counters.migrations;
+  }
+
+ private:
+  static constexpr int kContext = 128, kBlockTokens = 8;
+
+  // Returns a random number from 0 to n-1.
+  int Below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+  std::vector<TokenId> Tokens(int n) {
+    std::vector<TokenId> tokens;
+    for (int i = 0; i < n; ++i) tokens.push_back(Below(256));
+    return tokens;
+  }
+
+  static SimCluster::Options OptionsFor(uint64_t seed) {
+    std::mt19937_64 random(seed * 7919 + 1);
+    const auto between = [&random](int low, int high) {
+      return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1));
+    };
+    SimCluster::Options options;
+    options.seed = seed;
+    options.prefill_workers = between(1, 3);
+    options.decode_workers = between(1, 3);
+    options.context = kContext;
+    options.block_tokens = kBlockTokens;
+    // A pool must hold one whole sequence, 16 blocks. Small ones evict all the time.
+    options.prefill_blocks = between(17, 80);
+    options.decode_blocks = between(17, 80);
+    options.prefill = {.chunk_tokens = 8 * between(1, 8),
+                       .slice_bytes = 1024,
+                       .reuse_last_freed = random() % 2 == 0};
+    options.decode = {.max_batch = between(2, 16),
+                      .max_sequences = between(2, 16),
+                      .chunk_tokens = between(1, 64),
+                      .reuse_last_freed = random() % 2 == 0};
+    if (random() % 3 == 0) options.long_rope_from = 40;
+    options.mode = static_cast<v1::ServingMode>(1 + random() % 3);
+    return options;
+  }
+
+  FaultyTransport::Faults Faults() {
+    FaultyTransport::Faults faults;
+    faults.read_delay_max = absl::Milliseconds(Below(10));
+    faults.shuffle_reads = Below(2) == 0;
+    if (Below(2) == 0) faults.corrupt_read = 0.02;
+    if (Below(2) == 0) faults.tear_read = 0.1;
+    if (Below(3) == 0) faults.drop_note = 0.05;
+    return faults;
+  }
+
+  CheckedRequest Request(int index, absl::Time arrival) {
+    CheckedRequest request;
+    request.request_id = absl::StrCat("r", index);
+    request.prompt = Prompt();
+    request.sampling.max_tokens = 1 + Below(24);
+    request.sampling.seed = random_();
+    if (Below(2) == 0) request.sampling.temperature = 1.3f;
+    if (Below(6) == 0) request.sampling.stop_tokens = Tokens(20);
+    if (Below(6) == 0) request.sampling.repetition_penalty = 1.3f;
+    if (Below(10) == 0) request.sampling.prompt_logprobs = 0;
+    if (Below(5) == 0) request.answers = 2 + Below(2);
+    if (Below(5) == 0) request.cache_salt = Below(2) == 0 ? "a" : "b";
+    if (Below(12) == 0) request.prefix_cache = false;
+    request.mode = static_cast<v1::ServingMode>(Below(4));
+    request.arrival = arrival;
+    return request;
+  }
+
+  // Returns the beginning of a document, or an earlier prompt with its answer, and some new tokens.
+  std::vector<TokenId> Prompt() {
+    std::vector<TokenId> prompt;
+    if (!clients_.empty() && Below(3) == 0) {
+      const CheckedRequest& turn = clients_[Below(static_cast<int>(clients_.size()))]->request;
+      prompt = turn.prompt;
+      const std::vector<TokenId> answer = cluster_.Expected(turn);
+      prompt.insert(prompt.end(), answer.begin(), answer.end());
+    } else {
+      const std::vector<TokenId>& document = documents_[Below(3)];
+      prompt.assign(document.begin(), document.begin() + Below(static_cast<int>(document.size())));
+    }
+    const std::vector<TokenId> tail = Tokens(Below(3) == 0 ? 0 : 1 + Below(20));
+    prompt.insert(prompt.end(), tail.begin(), tail.end());
+    if (prompt.empty()) prompt = Tokens(1);
+    prompt.resize(std::min<size_t>(prompt.size(), kContext - 30));
+    return prompt;
+  }
+
+  std::mt19937_64 random_;
+  SimCluster cluster_;
+  std::vector<std::vector<TokenId>> documents_;
+  std::vector<SimClient*> clients_;
+};
+
+// BATON_PREFIX_HISTORIES sets the number of histories, and BATON_SIM_SEED the seed of the first.
+int Number(const char* variable, int otherwise) {
+  const char* given = std::getenv(variable);
+  return given != nullptr ? std::atoi(given) : otherwise;
+}
+
+TEST(PrefixCacheSimTest, AnswersAreThoseWithoutACacheAndEveryBlockComesBack) {
+  SetLogLevel(Severity::kError);
+  Totals totals;
+  const int first = Number("BATON_SIM_SEED", 1);
+  const int histories = Number("BATON_PREFIX_HISTORIES", 2000);
+  for (int seed = first; seed < first + histories; ++seed) {
+    SCOPED_TRACE(absl::StrCat("BATON_SIM_SEED=", seed, " BATON_PREFIX_HISTORIES=1"));
+    History history(static_cast<uint64_t>(seed));
+    history.Run();
+    history.Check(&totals);
+    if (::testing::Test::HasFailure()) break;
+  }
+  std::cout << totals.answered << " answered, " << totals.cancelled << " cancelled, "
+            << totals.with_hit << " with a hit, " << totals.with_decode_hit
+            << " with a hit at decode, " << totals.cached_tokens << " tokens cached, "
+            << totals.data_loss << " found corrupt, " << totals.migrations << " migrations\n";
+  if (histories < 1000 || ::testing::Test::HasFailure()) return;
+  EXPECT_GT(totals.with_hit, totals.answered / 4);
+  EXPECT_GT(totals.with_decode_hit, totals.answered / 10);
+  EXPECT_GT(totals.cancelled, 100);
+  EXPECT_GT(totals.data_loss, 10u);
+}
+
+}  // namespace
+}  // namespace baton
