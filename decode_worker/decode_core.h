@@ -37,6 +37,8 @@ class DecodeCore final : public DecodeWorker {
  private:
   enum class State {
     kQueued,     // sequence whose prompt is to be computed here; holds no blocks yet
+    kAwaiting,   // sequence with a ticket, while its KV is coming for another sequence; no blocks
+                 // yet
     kComputing,  // sequence whose prompt is being computed here, chunk by chunk
     kPulling,    // sequence with reserved blocks, to which the puller writes
     kReady,      // sequence with the KV of all its tokens but the last
@@ -132,6 +134,8 @@ class DecodeCore final : public DecodeWorker {
   void Handle(PauseAsked message, absl::Time now);
   void Handle(PullDone message, absl::Time now);
   void HandOut(Sequence* sequence, SampledToken token, absl::Time now);
+  bool Reserve(Sequence* sequence, absl::Time now);
+  bool ReserveAwaiting(absl::Time now);
   bool EndPaused(absl::Time now);
   void BeginEnding(Sequence* sequence, absl::Status status);
   void End(Sequence* sequence, absl::Status status);
@@ -165,6 +169,7 @@ class DecodeCore final : public DecodeWorker {
   const std::shared_ptr<Mailbox<Message>> mailbox_;
   std::map<JobId, Sequence> sequences_;  // oldest first
   std::deque<JobId> prompts_;            // sequences in kQueued or kComputing, oldest first
+  std::deque<JobId> awaiting_;           // sequences in kAwaiting, oldest first
   // Number of free blocks that are kept for a refused ticket: prompts may not take them before the
   // time owed_until_. If a ticket has overtaken a waiting prompt, prompts_next_ is true, and no
   // blocks are kept for tickets until a prompt has begun.

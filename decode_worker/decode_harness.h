@@ -42,6 +42,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
   // All reports about one job.
   struct Record {
     bool reserved = false;
+    int cached = 0;                    // tokens that DecodeReserved reports as cached
     std::vector<SampledToken> prompt;  // prompt tokens with their logprobs
     std::vector<SampledToken> tokens;
     std::optional<DecodeFinished> finished;
@@ -82,6 +83,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
   // Starts with a new worker and a new owner. Nothing is left of the previous ones.
   void Start(int blocks = 64, DecodeWorker::Options options = {}) {
     Stop();
+    options.cache.check_content = true;
     owner_transport_ = fabric_.CreateTransport();
     reader_transport_ = fabric_.CreateTransport();
     faulty_ =
@@ -224,9 +226,10 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
   absl::StatusOr<DecodeWorker::JobId> Submit(DecodeJob job, Record* record) {
     return worker_->Submit(std::move(job), [record](DecodeUpdate update) {
       EXPECT_FALSE(record->ended);
-      if (std::holds_alternative<DecodeReserved>(update)) {
+      if (const auto* reserved = std::get_if<DecodeReserved>(&update)) {
         EXPECT_FALSE(record->reserved);
         record->reserved = true;
+        record->cached = reserved->cached_tokens;
       } else if (auto* prompt = std::get_if<DecodePromptTokens>(&update)) {
         EXPECT_TRUE(record->reserved);
         EXPECT_TRUE(record->tokens.empty());

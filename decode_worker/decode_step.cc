@@ -119,9 +119,7 @@ bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
   std::vector<BlockId> found =
       FindPrefix(sequence->chain, sequence->job.tokens, sequence->job.cache);
   const int hits = static_cast<int>(found.size());
-  const bool coming = sequence->job.cache == CacheUse::kOn && hits < MaxHit(sequence->tokens()) &&
-                      !sequence->chain.empty() && IsComing(*sequence, found.size());
-  if (sequence->wait.GoesOn(coming, found.size(), now) ||
+  if (sequence->wait.GoesOn(IsComing(*sequence, found.size()), found.size(), now) ||
       cache_.available() < BlocksToBegin(*sequence) - hits + OwedBlocks(now)) {
     cache_.Release(found);
     return false;
@@ -143,13 +141,18 @@ bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
   return true;
 }
 
-// Returns true if another sequence is pulling or computing the block that is number `block` of this
-// sequence, and is going to give it its name.
+// Returns true if this sequence may find its block number `block` in the cache once another
+// sequence, which is pulling or computing that block, has given it its name.
 bool DecodeCore::IsComing(const Sequence& sequence, size_t block) const {
+  if (sequence.job.cache != CacheUse::kOn || sequence.chain.empty() ||
+      static_cast<int>(block) >= MaxHit(sequence.tokens())) {
+    return false;
+  }
   const BlockName& name = sequence.chain.names()[block];
   return std::any_of(sequences_.begin(), sequences_.end(), [&](const auto& entry) {
     const Sequence& other = entry.second;
-    return (other.state == State::kPulling || other.state == State::kComputing) &&
+    return other.id != sequence.id &&
+           (other.state == State::kPulling || other.state == State::kComputing) &&
            static_cast<size_t>(other.named) <= block && block < other.chain.names().size() &&
            other.chain.names()[block] == name;
   });

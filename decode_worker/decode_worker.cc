@@ -83,6 +83,7 @@ bool DecodeCore::RunOnce(absl::Time now) {
     std::visit([this, now](auto& m) { Handle(std::move(m), now); }, message);
   }
   worked |= EndPaused(now);
+  worked |= ReserveAwaiting(now);
   worked |= RunStep(now);
   CountJobs();
   return worked;
@@ -227,7 +228,22 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
     prompts_.push_back(sequence->id);
     return;
   }
-  sequence->blocks = FindPrefix(sequence->chain, sequence->job.tokens, sequence->job.cache);
+  if (!Reserve(sequence, now)) awaiting_.push_back(sequence->id);
+}
+
+// Reserves the blocks of a sequence with a ticket and starts its pull, or ends the sequence if the
+// blocks are not free. Returns false, and reserves none, while the next block is coming for another
+// sequence.
+bool DecodeCore::Reserve(Sequence* sequence, absl::Time now) {
+  std::vector<BlockId> found =
+      FindPrefix(sequence->chain, sequence->job.tokens, sequence->job.cache);
+  if (sequence->wait.GoesOn(IsComing(*sequence, found.size()), found.size(), now)) {
+    cache_.Release(found);
+    sequence->state = State::kAwaiting;
+    return false;
+  }
+  sequence->state = State::kPulling;
+  sequence->blocks = std::move(found);
   sequence->named = static_cast<int>(sequence->blocks.size());
   sequence->cached = sequence->named * layout_.block_tokens;
   const int wanted = FirstBlocks(*sequence) - sequence->named;
@@ -242,7 +258,7 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
       owed_until_ = now + kOwed;
     }
     End(sequence, blocks.status());
-    return;
+    return true;
   }
   prompts_next_ = prompts_next_ || overtakes;
   if (overtakes || wanted >= owed_) owed_ = 0;
@@ -261,6 +277,25 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
         held);
   });
   sequence->update(DecodeReserved{.cached_tokens = sequence->cached});
+  return true;
+}
+
+// Tries again to reserve blocks for the sequences that wait, oldest first. Returns true if any of
+// them no longer waits.
+bool DecodeCore::ReserveAwaiting(absl::Time now) {
+  bool worked = false;
+  for (auto it = awaiting_.begin(); it != awaiting_.end();) {
+    Sequence* sequence = Find(*it);
+    // Removed first, because a sequence that ends also removes itself.
+    const JobId id = sequence->id;
+    it = awaiting_.erase(it);
+    if (Reserve(sequence, now)) {
+      worked = true;
+    } else {
+      it = std::next(awaiting_.insert(it, id));
+    }
+  }
+  return worked;
 }
 
 void DecodeCore::Handle(CancelAsked message, absl::Time) {
@@ -336,6 +371,10 @@ void DecodeCore::BeginEnding(Sequence* sequence, absl::Status status) {
 }
 
 void DecodeCore::End(Sequence* sequence, absl::Status status) {
+  if (sequence->state == State::kAwaiting) {
+    const auto waiting = std::find(awaiting_.begin(), awaiting_.end(), sequence->id);
+    if (waiting != awaiting_.end()) awaiting_.erase(waiting);
+  }
   if (sequence->state == State::kQueued || sequence->state == State::kComputing) {
     const auto prompt = std::find(prompts_.begin(), prompts_.end(), sequence->id);
     if (prompt != prompts_.end()) prompts_.erase(prompt);
