@@ -15,6 +15,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <ucm/api/ucm.h>
+#include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
 #include <unistd.h>
@@ -264,6 +265,9 @@ void TameUcx() {
     memory.alloc_alignment = 16;
     ucm_set_global_opts(&memory);
     ucs_log_push_handler(WriteLog);
+    // UCX looks for modules beside its libraries, and for those that are not there in the folder of
+    // the distribution. Its modules for AMD's GPUs load libraries that Baton has no use for.
+    if (std::getenv("UCX_MODULES") == nullptr) ucs_global_opts_set_value("MODULES", "^rocm");
   });
 }
 
