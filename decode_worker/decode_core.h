@@ -37,8 +37,7 @@ class DecodeCore final : public DecodeWorker {
  private:
   enum class State {
     kQueued,     // sequence whose prompt is to be computed here; holds no blocks yet
-    kAwaiting,   // sequence with a ticket, while its KV is coming for another sequence; no blocks
-                 // yet
+    kAwaiting,   // sequence with a ticket that has not reserved blocks yet
     kComputing,  // sequence whose prompt is being computed here, chunk by chunk
     kPulling,    // sequence with reserved blocks, to which the puller writes
     kReady,      // sequence with the KV of all its tokens but the last
@@ -56,7 +55,7 @@ class DecodeCore final : public DecodeWorker {
     // tokens.
     std::optional<TokenHistory> history;
     Update update;
-    State state = State::kPulling;
+    State state = State::kQueued;
     PrefixChain chain;
     std::vector<BlockId> blocks;
     int cached = 0;   // number of tokens whose KV was found in the cache

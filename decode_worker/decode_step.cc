@@ -151,8 +151,7 @@ bool DecodeCore::IsComing(const Sequence& sequence, size_t block) const {
   const BlockName& name = sequence.chain.names()[block];
   return std::any_of(sequences_.begin(), sequences_.end(), [&](const auto& entry) {
     const Sequence& other = entry.second;
-    return other.id != sequence.id &&
-           (other.state == State::kPulling || other.state == State::kComputing) &&
+    return (other.state == State::kPulling || other.state == State::kComputing) &&
            static_cast<size_t>(other.named) <= block && block < other.chain.names().size() &&
            other.chain.names()[block] == name;
   });

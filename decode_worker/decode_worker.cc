@@ -207,8 +207,8 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
   sequence->history = std::move(message.history);
   sequence->chain = std::move(message.chain);
   sequence->rope_reach = RopeReach(rope_, sequence->job.original_prompt_tokens, sequence->tokens());
-  if (!sequence->job.ticket) sequence->state = State::kQueued;
-  const bool queued = sequence->state == State::kQueued;
+  const bool queued = !sequence->job.ticket;
+  sequence->state = queued ? State::kQueued : State::kAwaiting;
   int of_its_kind = 0;
   for (const auto& [id, other] : sequences_) {
     of_its_kind += (other.state == State::kQueued) == queued;
@@ -231,7 +231,7 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
   if (!Reserve(sequence, now)) awaiting_.push_back(sequence->id);
 }
 
-// Reserves the blocks of a sequence with a ticket and starts its pull, or ends the sequence if the
+// Reserves the blocks of a sequence in kAwaiting and starts its pull, or ends the sequence if the
 // blocks are not free. Returns false, and reserves none, while the next block is coming for another
 // sequence.
 bool DecodeCore::Reserve(Sequence* sequence, absl::Time now) {
@@ -239,7 +239,6 @@ bool DecodeCore::Reserve(Sequence* sequence, absl::Time now) {
       FindPrefix(sequence->chain, sequence->job.tokens, sequence->job.cache);
   if (sequence->wait.GoesOn(IsComing(*sequence, found.size()), found.size(), now)) {
     cache_.Release(found);
-    sequence->state = State::kAwaiting;
     return false;
   }
   sequence->state = State::kPulling;

@@ -192,16 +192,25 @@ TEST_F(PrefillPrefixTest, AfterAReaderGotWrongBytesNothingIsFound) {
 TEST_F(PrefillPrefixTest, ARefreshedPromptRemovesWhatItWouldHaveFound) {
   Start();
   const auto prompt = Prompt(20);
-  Cached(prompt);
+  const Record old = Run(Job(prompt));
   PrefillJob job = Job(prompt);
   job.cache = CacheUse::kRefresh;
   job.cache_salt = "other";
   EXPECT_EQ(Run(job).first->cached_tokens, 0);
   EXPECT_EQ(Cached(prompt), 16);  // the refreshed one had another salt
   job.cache_salt.clear();
-  EXPECT_EQ(Run(job).first->cached_tokens, 0);
-  // The refreshed prompt leaves its own blocks.
-  EXPECT_EQ(Cached(prompt), 16);
+  const Record refreshed = Run(job);
+  EXPECT_EQ(refreshed.first->cached_tokens, 0);
+  // The refreshed prompt leaves its own blocks, and those of before are gone.
+  const Record next = Run(Job(prompt));
+  EXPECT_EQ(next.first->cached_tokens, 16);
+  for (int i = 0; i < 4; ++i) {
+    const auto block = [i](const Record& record) {
+      return std::pair(record.ticket->blocks[i], record.ticket->generations[i]);
+    };
+    EXPECT_NE(block(next), block(old));
+    EXPECT_EQ(block(next), block(refreshed));
+  }
   ExpectAllBack();
 }
 

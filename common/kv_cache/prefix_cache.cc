@@ -16,7 +16,7 @@ PrefixCache::PrefixCache(BlockPool* pool, int block_tokens, Options options)
 }
 
 PrefixCache::~PrefixCache() {
-  while (!idle_leaves_.empty()) RemoveName(idle_leaves_.begin()->second);
+  while (!idle_.empty()) RemoveName(idle_.begin()->second);
 }
 
 absl::StatusOr<std::vector<BlockId>> PrefixCache::Take(int n) {
@@ -25,7 +25,7 @@ absl::StatusOr<std::vector<BlockId>> PrefixCache::Take(int n) {
                                                      " of ", pool_->total_blocks(), " free"));
   }
   while (pool_->free_blocks() < n) {
-    const BlockId oldest = idle_leaves_.begin()->second;
+    const BlockId oldest = idle_.begin()->second;
     CheckContent(oldest);
     RemoveName(oldest);
     ++counters_.evicted_blocks;
@@ -116,7 +116,7 @@ void PrefixCache::NoteHeld(BlockId block) {
   while (block != kNoBlock) {
     Entry& entry = entries_[block];
     --evictable_;
-    idle_leaves_.erase({entry.idle_since, block});
+    idle_.erase({entry.idle_since, block});
     if (entry.parent == kNoBlock) return;
     const bool parent_held = Held(entry.parent);
     ++entries_[entry.parent].held_children;
@@ -130,7 +130,7 @@ void PrefixCache::NoteIdle(BlockId block) {
     Entry& entry = entries_[block];
     ++evictable_;
     entry.idle_since = ++clock_;
-    if (entry.first_child == kNoBlock) idle_leaves_.emplace(entry.idle_since, block);
+    idle_.emplace(entry.idle_since, block);
     if (entry.parent == kNoBlock) return;
     --entries_[entry.parent].held_children;
     if (Held(entry.parent)) return;
@@ -144,7 +144,7 @@ void PrefixCache::RemoveName(BlockId block) {
   // A block that is held leaves the tree as if it became idle first, so that its parents do too.
   if (Held(block)) NoteIdle(block);
   --evictable_;
-  idle_leaves_.erase({entry.idle_since, block});
+  idle_.erase({entry.idle_since, block});
   by_name_.erase(entry.name);
   Unlink(block);
   entry = Entry{};
@@ -167,8 +167,6 @@ void PrefixCache::Link(BlockId block, BlockId parent) {
   entry.parent = parent;
   if (parent == kNoBlock) return;
   Entry& above = entries_[parent];
-  // A block with children is no leaf, and is evicted only after them.
-  idle_leaves_.erase({above.idle_since, parent});
   entry.next_sibling = above.first_child;
   if (above.first_child != kNoBlock) entries_[above.first_child].previous_sibling = block;
   above.first_child = block;
@@ -185,9 +183,6 @@ void PrefixCache::Unlink(BlockId block) {
   }
   if (entry.next_sibling != kNoBlock) {
     entries_[entry.next_sibling].previous_sibling = entry.previous_sibling;
-  }
-  if (above.first_child == kNoBlock && !Held(entry.parent)) {
-    idle_leaves_.emplace(above.idle_since, entry.parent);
   }
 }
 

@@ -123,8 +123,9 @@ class PrefixCache {
   std::vector<TokenId> tokens_;  // token ids of the blocks with a name: [blocks, block_tokens]
   absl::flat_hash_map<BlockName, BlockId, BlockName::Hash> by_name_;
   int evictable_ = 0;  // blocks with a name that are not held
-  // Those of the evictable blocks that have no children, by the time since which they are idle.
-  std::set<std::pair<uint64_t, BlockId>> idle_leaves_;
+  // The evictable blocks, by the time since which they are idle. A block is held as long as one of
+  // its children, so it is idle later than all of them, and the first block here has no children.
+  std::set<std::pair<uint64_t, BlockId>> idle_;
   uint64_t clock_ = 0;  // counts the times that a block became idle
   Counters counters_;
 };

@@ -79,6 +79,7 @@ const std::map<std::string, int>& Levels() {
       {"tests/fuzz", 18},
       {"tests/helm", 18},
       {"tests/numerics", 18},
+      {"tests/prefix", 18},
       {"tests/programs", 18},
       {"tests/sim", 18},
       {"tests/structure", 18},
