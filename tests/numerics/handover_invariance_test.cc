@@ -110,9 +110,15 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
     for (const int longest : lengths) {
       Truth truth;
       const int max = std::min(longest, config_.context - kMaxTokens - 1);
-      for (int i = Pick(std::max(1, max - 8), max); i > 0; --i) {
-        truth.prompt.push_back(Pick(0, config_.vocab - 1));
+      const size_t length = Pick(std::max(1, max - 8), max);
+      // Every other prompt begins like an earlier one, so that workers find a part of it cached.
+      if (truths_.size() % 2 == 1) {
+        const std::vector<TokenId>& earlier = truths_.back().prompt;
+        truth.prompt.assign(earlier.begin(),
+                            earlier.begin() + Pick(0, static_cast<int>(earlier.size())));
+        if (truth.prompt.size() > length) truth.prompt.resize(length);
       }
+      while (truth.prompt.size() < length) truth.prompt.push_back(Pick(0, config_.vocab - 1));
       truth.sampling.max_tokens = Pick(kMaxTokens / 2, kMaxTokens);
       truth.sampling.temperature = Pick(0, 1) == 0 ? 0.0f : 0.9f;
       truth.sampling.seed = random_();
@@ -177,17 +183,20 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
                    {.chunk_tokens = block_tokens * (GetParam().IsLong() ? Pick(9, 70) : Pick(1, 9)),
                     .context = MaxTokens(),
                     .slice_bytes = Pick(0, 1) == 0 ? 1u : 4096u,
+                    .cache = {.check_content = true},
                     .reuse_last_freed = true},
                    p.model.get(), p.backend.get(), p.plane.get(), p.publisher.get(), inline_kv)
                    .value();
       decode_.push_back(MakeWorker<DecodeWorker>(absl::StrCat("decode ", i), 11 + i, block_tokens));
       auto& d = *decode_.back();
       d.puller = KvPuller::Create(d.plane.get(), {});
-      d.core =
-          DecodeWorker::Create(
-              {.max_batch = Pick(2, kAtOnce), .context = MaxTokens(), .reuse_last_freed = true},
-              d.model.get(), d.backend.get(), d.plane.get(), d.puller.get(), inline_kv)
-              .value();
+      d.core = DecodeWorker::Create({.max_batch = Pick(2, kAtOnce),
+                                     .context = MaxTokens(),
+                                     .cache = {.check_content = true},
+                                     .reuse_last_freed = true},
+                                    d.model.get(), d.backend.get(), d.plane.get(), d.puller.get(),
+                                    inline_kv)
+                   .value();
     }
     std::vector<KvPeer> owners, readers;
     for (const auto& p : prefill_) owners.push_back({p->epoch, p->name, p->plane->address()});
@@ -226,6 +235,7 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
     if (auto* ticket = std::get_if<KvTicket>(&update)) asked->ticket = *ticket;
     if (auto* first = std::get_if<PrefillFirstToken>(&update)) {
       Heard(asked, first->token);
+      cached_[0] += first->cached_tokens;
       asked->first_is_last = first->finish.has_value();
     }
     if (std::holds_alternative<PrefillEnded>(update)) asked->prefill_job.reset();
@@ -238,6 +248,8 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
     if (index == asked->tokens.size()) asked->tokens.push_back(token.id);
   }
   void Heard(Asked* asked, const DecodeUpdate& update) {
+    if (auto* reserved = std::get_if<DecodeReserved>(&update))
+      cached_[1] += reserved->cached_tokens;
     if (auto* more = std::get_if<DecodeTokens>(&update)) {
       for (const SampledToken& token : more->tokens) Heard(asked, token);
     }
@@ -341,7 +353,8 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
   std::vector<std::unique_ptr<Worker<DecodeWorker>>> decode_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   int moves_ = 0, outgrown_ = 0;
-  int rows_[2] = {};  // rows of logits that prefill and decode workers computed
+  int rows_[2] = {};    // rows of logits that prefill and decode workers computed
+  int cached_[2] = {};  // tokens that prefill and decode workers found in their prefix caches
 };
 
 TEST_P(HandoverInvarianceTest, LogitsBehindHandoverAndMigrationHaveTheBitsOfOneEngine) {
@@ -362,6 +375,12 @@ TEST_P(HandoverInvarianceTest, LogitsBehindHandoverAndMigrationHaveTheBitsOfOneE
   EXPECT_GT(rows_[0], 0);
   EXPECT_GT(rows_[1], 0);
   EXPECT_GT(moves_, 0);
+  if (cases > 1) {
+    EXPECT_GT(cached_[0], 0);
+    EXPECT_GT(cached_[1], 0);
+  }
+  RecordProperty("prefill_cached_tokens", cached_[0]);
+  RecordProperty("decode_cached_tokens", cached_[1]);
   RecordProperty("prefill_rows", rows_[0]);
   RecordProperty("decode_rows", rows_[1]);
   RecordProperty("moves", moves_);
