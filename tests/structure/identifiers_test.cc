@@ -82,6 +82,8 @@ bool IsMeant(const std::string& path, const std::vector<std::string>& words, siz
   }
   // "Room" is replaced only where it means a folder. In identifiers it means free space.
   if (word == "room") return false;
+  // The field's name of a policy.
+  if (word == "least" && at + 1 < words.size() && words[at + 1] == "loaded") return false;
   if (word == "most" || word == "least") return at == 0 || words[at - 1] != "at";
   return true;
 }
