@@ -26,7 +26,8 @@ bool WantsPair(v1::ServingMode mode) { return mode == v1::SERVING_MODE_DISAGGREG
 
 Membership::Membership(CoreContext* core)
     : core_(core),
-      workers_(core->options.report_limit, core->options.pair_wait),
+      workers_(core->options.report_limit, core->options.pair_wait,
+               CreateRoutingPolicy(core->options.policy, core->options.policy_seed)),
       served_(core->options.serve_identity, core->options.identity_lead) {}
 
 const Worker* Membership::Attach(const WorkerAttached& event, std::vector<WorkerKey>* replaced) {

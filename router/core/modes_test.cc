@@ -157,6 +157,18 @@ TEST_F(ModesTest, ColocatedPromptsGoWhereLeastIsToCompute) {
   EXPECT_THAT(At(false), ElementsAre("d2:1"));
 }
 
+TEST_F(ModesTest, WithRoundRobinColocatedPromptsGoToEachWorkerInTurn) {
+  RouterCoreOptions options = Mode(kColocated);
+  options.policy = RoutingPolicyKind::kRoundRobin;
+  Start(options);
+  h_->AttachFour();
+  Ask(100, 4);
+  Ask(10, 4);
+  Ask(10, 4);
+  Ask(10, 4);
+  EXPECT_THAT(At(false), ElementsAre("d1:1", "d2:1", "d1:1", "d2:1"));
+}
+
 TEST_F(ModesTest, AutoSplitsLongPromptsAndKeepsShortOnesWhereTheyDecode) {
   Start(kAuto);
   h_->AttachFour();

@@ -6,6 +6,7 @@
 namespace baton {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Code = absl::StatusCode;
 
@@ -185,6 +186,49 @@ TEST_F(RouterCoreTest, TheLeastLoadedWorkerIsTaken) {
   int at_p2 = 0;
   for (const auto& [key, leg] : h.legs) at_p2 += leg.worker.address == "p2:1";
   EXPECT_EQ(at_p2, 2);
+}
+
+// All workers of each role have different loads, and the least loaded policy would choose p2 and d2
+// each time.
+TEST(PlacementTest, RoundRobinTakesWorkersInTurnWhateverTheirLoad) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.policy = RoutingPolicyKind::kRoundRobin;
+  CoreHarness h(options);
+  h.AttachFour();
+  h.loads.at(h.p1).set_waiting_tokens(100000);
+  h.loads.at(h.d1).set_running(60);
+  h.ReportAll();
+  std::vector<std::string> prefill, decode;
+  for (int i = 0; i < 4; ++i) {
+    h.Arrive(Prompt(5), 6);
+    const LegKey leg = h.legs.rbegin()->first;
+    prefill.push_back(h.At(leg).worker.address);
+    h.Ticket(leg);
+    decode.push_back(h.At(h.DecodeLegOf(leg)).worker.address);
+  }
+  EXPECT_THAT(prefill, ElementsAre("p1:1", "p2:1", "p1:1", "p2:1"));
+  EXPECT_THAT(decode, ElementsAre("d1:1", "d2:1", "d1:1", "d2:1"));
+}
+
+TEST(PlacementTest, RoundRobinPassesOverWorkersThatFailedOrAreFull) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.policy = RoutingPolicyKind::kRoundRobin;
+  CoreHarness h(options);
+  h.AttachFour();
+  h.loads.at(h.d1).set_free_blocks(0);
+  h.Report(h.d1);
+  h.Arrive(Prompt(5), 6);
+  ASSERT_EQ(h.At(h.PrefillLeg()).worker.address, "p1:1");
+  h.Ticket(h.PrefillLeg());
+  EXPECT_EQ(h.At(h.DecodeLeg()).worker.address, "d2:1") << "d1 has no room";
+  h.Arrive(Prompt(5), 6);
+  const LegKey second = h.legs.rbegin()->first;
+  ASSERT_EQ(h.At(second).worker.address, "p2:1");
+  h.Arrive(Prompt(5), 6);
+  const LegKey third = h.legs.rbegin()->first;
+  ASSERT_EQ(h.At(third).worker.address, "p1:1");
+  h.End(second, absl::UnavailableError("killed"));
+  EXPECT_EQ(h.At(h.legs.rbegin()->first).worker.address, "p1:1") << "it is p2's turn, which failed";
 }
 
 TEST_F(RouterCoreTest, TheQueueIsBoundedAndSaysSo) {

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "router/core/core_events.h"
 #include "router/core/request_metrics.h"
+#include "router/core/routing_policy.h"
 #include "router/core/served_identity.h"
 
 namespace baton {
@@ -35,6 +36,10 @@ struct RouterCoreOptions {
   // computes longer prompts while every prefill worker has more than `auto_queue_tokens` waiting.
   int auto_prompt_tokens = 64;
   int auto_queue_tokens = 4096;
+
+  // The rule by which one of several workers is chosen, and the seed of the rule's random choices.
+  RoutingPolicyKind policy = RoutingPolicyKind::kLeastLoaded;
+  uint64_t policy_seed = 0;
 
   // The identity to serve. A part that is left empty is chosen by the number of usable workers. The
   // choice changes only after another identity has had more usable workers for `identity_lead`.

@@ -18,7 +18,9 @@ using Code = absl::StatusCode;
 // wrong token or logprob, and nothing is left behind.
 class Storm {
  public:
-  explicit Storm(uint32_t seed, EventLog* log = nullptr) : random_(seed), h_(Options(), log) {
+  explicit Storm(uint32_t seed, EventLog* log = nullptr,
+                 RoutingPolicyKind policy = RoutingPolicyKind::kLeastLoaded)
+      : random_(seed), h_(Options(policy), log) {
     for (int i = 0; i < 4; ++i) {
       AttachAnew(i);
     }
@@ -137,8 +139,9 @@ class Storm {
       ASSERT_EQ(scores[i].logprob(), -0.5f * static_cast<float>(i));
     }
   }
-  static RouterCoreOptions Options() {
+  static RouterCoreOptions Options(RoutingPolicyKind policy) {
     RouterCoreOptions options = CoreHarness::Options();
+    options.policy = policy;
     options.max_queued = 30;
     options.max_prompts_per_worker = kPrompts;
     options.client_buffer_tokens = 3;
@@ -358,6 +361,22 @@ TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
   EXPECT_GT(scored, 500);
   EXPECT_GT(lies, 300);
   EXPECT_EQ(sum.diverged, 0u);
+}
+
+TEST(RouterCoreStormTest, EveryRoutingPolicyLeavesNothingAndAnswersRight) {
+  SetLogLevel(Severity::kError);
+  for (const RoutingPolicyKind policy : kRoutingPolicyKinds) {
+    for (uint32_t seed = 1001; seed <= 1010; ++seed) {
+      SCOPED_TRACE(absl::StrCat(RoutingPolicyName(policy), ", seed ", seed));
+      Storm storm(seed, nullptr, policy);
+      storm.Run(2000);
+      ASSERT_FALSE(::testing::Test::HasFatalFailure());
+      storm.Calm();
+      ASSERT_FALSE(::testing::Test::HasFatalFailure());
+      storm.Check();
+      ASSERT_FALSE(::testing::Test::HasFatalFailure());
+    }
+  }
 }
 
 // If $BATON_LOG_SEEDS is set to a number, prints a hash of the event logs of that number of runs,

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
-#include <tuple>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/limits.h"
 
@@ -70,6 +70,20 @@ uint64_t SequencesAt(const Worker& worker) {
 // that report.
 int64_t FreeBlocksAt(const Worker& worker) {
   return static_cast<int64_t>(worker.load.free_blocks()) - static_cast<int64_t>(worker.new_blocks);
+}
+
+// Returns the facts about the worker that a routing policy may use.
+RouteCandidate CandidateOf(const Worker& worker, const Need& need) {
+  const int64_t free = FreeBlocksAt(worker);
+  return {
+      .key = worker.name.key,
+      .avoid = worker.name.key == need.avoid,
+      .has_room = worker.prefill() || free >= static_cast<int64_t>(worker.BlocksFor(need.tokens)),
+      .prompt_tokens = PromptTokensAt(worker),
+      .prompts = static_cast<uint64_t>(worker.prompts),
+      .sequences = SequencesAt(worker),
+      .max_batch = worker.registration.max_batch(),
+      .free_blocks = free};
 }
 
 }  // namespace
@@ -300,12 +314,19 @@ absl::Time WorkerTable::StaleAt(absl::Time now) const {
   return earliest;
 }
 
+Worker& WorkerTable::Pick(LegKind leg, const std::vector<RouteCandidate>& candidates) {
+  const size_t chosen = policy_->Choose({.leg = leg}, candidates);
+  BATON_CHECK(chosen < candidates.size())
+      << "the routing policy chose worker " << chosen << " of " << candidates.size();
+  return workers_.at(candidates[chosen].key);
+}
+
 WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& places,
                                                absl::Time now, Worker** chosen) {
-  Choice choice = Choice::kNone;
-  std::tuple<bool, uint64_t, int, int64_t> best;
+  bool busy = false;
+  std::vector<RouteCandidate> candidates;
   for (const auto& [key, partners] : partners_) {
-    Worker& worker = workers_.at(key);
+    const Worker& worker = workers_.at(key);
     if (!Ready(worker, now) || worker.capacity_tokens() < need.tokens) continue;
     if (!HasIdentity(worker, need)) continue;
     const bool partner =
@@ -314,46 +335,34 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& p
         });
     if (!partner) continue;
     if (!HasPlace(worker, places, now) || MaySendTo(partners.decode, places.awaited)) {
-      if (choice == Choice::kNone) choice = Choice::kBusy;
+      busy = true;
       continue;
     }
-    const std::tuple<bool, uint64_t, int, int64_t> load = {
-        key == need.avoid, PromptTokensAt(worker), worker.prompts,
-        -static_cast<int64_t>(worker.load.free_blocks())};
-    if (choice == Choice::kTaken && load >= best) continue;
-    choice = Choice::kTaken;
-    best = load;
-    *chosen = &worker;
+    candidates.push_back(CandidateOf(worker, need));
   }
-  return choice;
+  if (candidates.empty()) return busy ? Choice::kBusy : Choice::kNone;
+  *chosen = &Pick(LegKind::kPrefill, candidates);
+  return Choice::kTaken;
 }
 
-// Chooses the decode worker with the least load that has a place for the request. Each running
-// sequence counts as kSequenceTokens prompt tokens, because it makes every step longer.
 WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places& places,
                                                  absl::Time now, Worker** chosen) {
-  constexpr uint64_t kSequenceTokens = 16;
-  Choice choice = Choice::kNone;
-  std::tuple<bool, bool, uint64_t, int64_t> best;
-  for (auto& [key, worker] : workers_) {
+  bool busy = false;
+  std::vector<RouteCandidate> candidates;
+  for (const auto& [key, worker] : workers_) {
     if (worker.prefill() || !Ready(worker, now) || worker.capacity_tokens() < need.tokens ||
         !HasIdentity(worker, need)) {
       continue;
     }
     if (!HasPlace(worker, places, now) || places.awaited.contains(key)) {
-      if (choice == Choice::kNone) choice = Choice::kBusy;
+      busy = true;
       continue;
     }
-    const int64_t free = FreeBlocksAt(worker);
-    const std::tuple<bool, bool, uint64_t, int64_t> load = {
-        key == need.avoid, free < static_cast<int64_t>(worker.BlocksFor(need.tokens)),
-        PromptTokensAt(worker) + kSequenceTokens * SequencesAt(worker), -free};
-    if (choice == Choice::kTaken && load >= best) continue;
-    choice = Choice::kTaken;
-    best = load;
-    *chosen = &worker;
+    candidates.push_back(CandidateOf(worker, need));
   }
-  return choice;
+  if (candidates.empty()) return busy ? Choice::kBusy : Choice::kNone;
+  *chosen = &Pick(LegKind::kColocated, candidates);
+  return Choice::kTaken;
 }
 
 bool WorkerTable::AnyPlace(Role role, const std::set<ModelIdentity>& identities,
@@ -386,23 +395,14 @@ Worker* WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,
                                   int* partners) {
   const std::vector<Worker*> all = PartnersFor(prefill, need, now);
   *partners = static_cast<int>(all.size());
-  Worker* chosen = nullptr;
-  std::tuple<bool, bool, double, int64_t> best;
-  for (Worker* worker : all) {
+  std::vector<RouteCandidate> candidates;
+  for (const Worker* worker : all) {
     if (std::find(refused_by.begin(), refused_by.end(), worker->name.key) != refused_by.end()) {
       continue;
     }
-    const int64_t free = FreeBlocksAt(*worker);
-    const double fill = static_cast<double>(SequencesAt(*worker)) /
-                        std::max<uint32_t>(1, worker->registration.max_batch());
-    const std::tuple<bool, bool, double, int64_t> load = {
-        worker->name.key == need.avoid, free < static_cast<int64_t>(worker->BlocksFor(need.tokens)),
-        fill, -free};
-    if (chosen != nullptr && load >= best) continue;
-    best = load;
-    chosen = worker;
+    candidates.push_back(CandidateOf(*worker, need));
   }
-  return chosen;
+  return candidates.empty() ? nullptr : &Pick(LegKind::kDecode, candidates);
 }
 
 std::string WorkerTable::LinkName(const Worker& decode, WorkerEpoch prefill_epoch) {

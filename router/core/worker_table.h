@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +17,7 @@
 #include "router/core/core_events.h"
 #include "router/core/model_identity.h"
 #include "router/core/request_metrics.h"
+#include "router/core/routing_policy.h"
 
 namespace baton {
 
@@ -84,15 +87,17 @@ struct IdentityWorkers {
 };
 
 // Owns the records of the workers that have attached. Knows which workers can work together, and
-// chooses the workers for a request. Part of RouterCore: runs on its thread, starts no RPC, and
-// reads no clock. Pointers to a Worker are valid until Forget() removes the worker.
+// finds the workers for a request. If several workers fit, a routing policy chooses one. Part of
+// RouterCore: runs on its thread, starts no RPC, and reads no clock. Pointers to a Worker are valid
+// until Forget() removes the worker.
 class WorkerTable {
  public:
   // A worker is stale if its last report is older than `report_limit`. `keep_capacity` is the time
   // for which a worker's capacity still counts for the limit on request lengths after the worker is
-  // no longer ready.
-  WorkerTable(absl::Duration report_limit, absl::Duration keep_capacity)
-      : report_limit_(report_limit), keep_capacity_(keep_capacity) {}
+  // no longer ready. `policy` chooses between workers that may get a request.
+  WorkerTable(absl::Duration report_limit, absl::Duration keep_capacity,
+              std::unique_ptr<RoutingPolicy> policy)
+      : report_limit_(report_limit), keep_capacity_(keep_capacity), policy_(std::move(policy)) {}
 
   // Accepts a worker that attaches. The newest registration at an address replaces older ones. Adds
   // the replaced processes to `replaced`, and the Attach streams that are no longer needed to
@@ -158,12 +163,12 @@ class WorkerTable {
     // So their free blocks are kept for the ticket.
     std::set<WorkerKey> awaited;
   };
-  // Chooses the least loaded prefill worker that has a place for a prompt and a decode worker to
-  // pull its KV. Does not take the place: Legs::Open does. Returns kBusy if workers fit the need
-  // but none has a place, and kNone if no worker fits. Sets `*chosen` only for kTaken.
+  // Lets the routing policy choose a prefill worker that has a place for a prompt and a decode
+  // worker to pull its KV. Does not take the place: Legs::Open does. Returns kBusy if workers fit
+  // the need but none has a place, and kNone if no worker fits. Sets `*chosen` only for kTaken.
   Choice ChoosePrefill(const Need& need, const Places& places, absl::Time now, Worker** chosen);
-  // Chooses the least loaded decode worker that computes the prompt itself. The results mean the
-  // same as for ChoosePrefill.
+  // Lets the routing policy choose a decode worker that computes the prompt itself. The results
+  // mean the same as for ChoosePrefill.
   Choice ChooseColocated(const Need& need, const Places& places, absl::Time now, Worker** chosen);
   // The role of the workers among which AnyPlace looks for a place.
   enum class Role { kPrefill, kDecode };
@@ -174,9 +179,9 @@ class WorkerTable {
                 absl::Time now) const;
   // Returns the decode workers that ChooseDecode would choose from if all of them had free blocks.
   std::vector<Worker*> PartnersFor(const Worker& prefill, const Need& need, absl::Time now) const;
-  // Returns the least loaded decode worker that can pull from `prefill` and is not in `refused_by`.
-  // Null if there is none. Sets `*partners` to the number of candidates, those in `refused_by`
-  // included.
+  // Returns the decode worker that the routing policy chooses from those that can pull from
+  // `prefill` and are not in `refused_by`. Null if there is none. Sets `*partners` to the number of
+  // workers that can pull, those in `refused_by` included.
   Worker* ChooseDecode(const Worker& prefill, const Need& need,
                        const std::vector<WorkerKey>& refused_by, absl::Time now, int* partners);
   // Name of the transport between two workers as the decode worker reported it; empty if unknown.
@@ -235,7 +240,11 @@ class WorkerTable {
   struct Partners {
     std::vector<Worker*> decode;  // Decode workers with a proven link; checked again before use.
   };
+  // Lets the routing policy choose one of `candidates`, of which there is at least one.
+  Worker& Pick(LegKind leg, const std::vector<RouteCandidate>& candidates);
+
   const absl::Duration report_limit_, keep_capacity_;
+  const std::unique_ptr<RoutingPolicy> policy_;
   std::map<WorkerKey, Worker> workers_;  // Ordered, so that the same events give the same choices.
   std::map<AttachKey, WorkerKey> by_attach_;
   WorkerKey next_key_ = 1;

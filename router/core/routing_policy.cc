@@ -1,0 +1,119 @@
+#include "router/core/routing_policy.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include "common/base/check.h"
+
+namespace baton {
+namespace {
+
+// Returns the index of the candidate with the lowest cost. `cost` returns a tuple for a candidate;
+// earlier entries weigh more. The last entry should be the worker's key, so that no two are equal.
+template <class Cost>
+size_t Lowest(absl::Span<const RouteCandidate> candidates, const Cost& cost) {
+  const auto lowest = std::min_element(
+      candidates.begin(), candidates.end(),
+      [&](const RouteCandidate& a, const RouteCandidate& b) { return cost(a) < cost(b); });
+  return static_cast<size_t>(lowest - candidates.begin());
+}
+
+// Returns a number that is the smaller, the more free blocks there are. Unlike the negative number,
+// it exists for every value.
+int64_t Scarcity(const RouteCandidate& worker) { return ~worker.free_blocks; }
+
+// Returns the load of a decode worker that computes prompts, in prompt tokens. Each running
+// sequence counts as kSequenceTokens tokens, because it makes every step longer.
+uint64_t ColocatedLoad(const RouteCandidate& worker) {
+  constexpr uint64_t kSequenceTokens = 16;
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+  if (worker.sequences > (kMax - worker.prompt_tokens) / kSequenceTokens) return kMax;
+  return worker.prompt_tokens + kSequenceTokens * worker.sequences;
+}
+
+class LeastLoadedPolicy : public RoutingPolicy {
+ public:
+  size_t Choose(const RouteRequest& request, absl::Span<const RouteCandidate> candidates) override {
+    switch (request.leg) {
+      case LegKind::kPrefill:
+        return Lowest(candidates, [](const RouteCandidate& w) {
+          return std::tuple(w.avoid, w.prompt_tokens, w.prompts, Scarcity(w), w.key);
+        });
+      case LegKind::kColocated:
+        return Lowest(candidates, [](const RouteCandidate& w) {
+          return std::tuple(w.avoid, !w.has_room, ColocatedLoad(w), Scarcity(w), w.key);
+        });
+      case LegKind::kDecode:
+        return Lowest(candidates, [](const RouteCandidate& w) {
+          const double fill = static_cast<double>(w.sequences) / std::max<uint32_t>(1, w.max_batch);
+          return std::tuple(w.avoid, !w.has_room, fill, Scarcity(w), w.key);
+        });
+    }
+    BATON_CHECK(false) << "leg kind " << static_cast<int>(request.leg);
+  }
+};
+
+class RoundRobinPolicy : public RoutingPolicy {
+ public:
+  explicit RoundRobinPolicy(uint64_t seed) : seed_(seed) {}
+
+  size_t Choose(const RouteRequest& request, absl::Span<const RouteCandidate> candidates) override {
+    WorkerKey& last = last_[static_cast<size_t>(request.leg)];
+    if (last == 0) last = BeforeFirst(candidates);
+    const size_t chosen = Lowest(candidates, [last](const RouteCandidate& w) {
+      return std::tuple(w.avoid, !w.has_room, w.key <= last, w.key);
+    });
+    last = candidates[chosen].key;
+    return chosen;
+  }
+
+ private:
+  // Returns the key after which the first turn begins. 0: it begins with the lowest key.
+  WorkerKey BeforeFirst(absl::Span<const RouteCandidate> candidates) const {
+    const size_t first = seed_ % candidates.size();
+    if (first == 0) return 0;
+    std::vector<WorkerKey> keys;
+    for (const RouteCandidate& worker : candidates) keys.push_back(worker.key);
+    std::sort(keys.begin(), keys.end());
+    return keys[first - 1];
+  }
+
+  const uint64_t seed_;
+  // The worker that was chosen last, for each kind of leg. 0: no choice was made yet.
+  std::array<WorkerKey, std::size(kLegKinds)> last_ = {};
+};
+
+}  // namespace
+
+std::unique_ptr<RoutingPolicy> CreateRoutingPolicy(RoutingPolicyKind kind, uint64_t seed) {
+  switch (kind) {
+    case RoutingPolicyKind::kLeastLoaded:
+      return std::make_unique<LeastLoadedPolicy>();
+    case RoutingPolicyKind::kRoundRobin:
+      return std::make_unique<RoundRobinPolicy>(seed);
+  }
+  BATON_CHECK(false) << "routing policy " << static_cast<int>(kind);
+}
+
+absl::string_view RoutingPolicyName(RoutingPolicyKind kind) {
+  switch (kind) {
+    case RoutingPolicyKind::kLeastLoaded:
+      return "least-loaded";
+    case RoutingPolicyKind::kRoundRobin:
+      return "round-robin";
+  }
+  BATON_CHECK(false) << "routing policy " << static_cast<int>(kind);
+}
+
+absl::StatusOr<RoutingPolicyKind> RoutingPolicyFromName(absl::string_view name) {
+  for (const RoutingPolicyKind kind : kRoutingPolicyKinds) {
+    if (name == RoutingPolicyName(kind)) return kind;
+  }
+  return absl::InvalidArgumentError("it takes least-loaded or round-robin");
+}
+
+}  // namespace baton
