@@ -14,6 +14,7 @@
 #include "common/base/listen_check.h"
 #include "common/base/log.h"
 #include "common/base/program.h"
+#include "common/base/random.h"
 #include "common/metrics/metrics_flag.h"
 #include "common/metrics/process_metrics.h"
 #include "common/model/folder_advice.h"
@@ -22,6 +23,7 @@
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/serving_mode.h"
 #include "common/tokenizer/tokenizer.h"
+#include "router/core/routing_policy.h"
 #include "router/router_metrics.h"
 #include "router/router_server.h"
 
@@ -38,6 +40,9 @@ ABSL_FLAG(std::string, mode, "disaggregated",
           "kind of worker that computes prompts: disaggregated (prefill workers), colocated "
           "(decode workers, in chunks beside running answers), or auto (the router decides for "
           "each request); a request may ask for another mode");
+ABSL_FLAG(std::string, policy, "least-loaded",
+          "rule by which one of several workers is chosen: least-loaded, or round-robin (in turn, "
+          "whatever their load)");
 ABSL_FLAG(int, auto_prompt_tokens, 64,
           "mode auto: decode workers compute prompts of up to this many tokens (0 to 100000000)");
 ABSL_FLAG(int, auto_queue_tokens, 4096,
@@ -94,7 +99,7 @@ constexpr char kUsage[] =
 std::vector<FlagGroup> FlagGroups() {
   return {{"Addresses", "listen attach-token metrics-listen"},
           {"Model", "model model-name serve-identity identity-lead"},
-          {"Which workers compute prompts", "mode auto-prompt-tokens auto-queue-tokens"},
+          {"Choice of workers", "mode policy auto-prompt-tokens auto-queue-tokens"},
           {"Limits of requests",
            "max-queued max-prompts-per-worker max-migrations max-text-bytes max-text-calls"},
           {"Waiting for workers", "pair-wait room-wait report-limit stall"},
@@ -118,6 +123,15 @@ v1::ServingMode ModeFromFlag() {
   return *mode;
 }
 
+RoutingPolicyKind PolicyFromFlag() {
+  const std::string name = absl::GetFlag(FLAGS_policy);
+  const absl::StatusOr<RoutingPolicyKind> policy = RoutingPolicyFromName(name);
+  if (!policy.ok()) {
+    RefuseToStart(absl::StrCat("--policy is '", name, "'; ", policy.status().message()));
+  }
+  return *policy;
+}
+
 RouterServer::Options OptionsFromFlags() {
   RouterServer::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
@@ -137,6 +151,8 @@ RouterServer::Options OptionsFromFlags() {
       CheckedInt("max-text-calls", absl::GetFlag(FLAGS_max_text_calls), 1, 1000000);
   RouterCoreOptions& core = options.core;
   core.mode = ModeFromFlag();
+  core.policy = PolicyFromFlag();
+  core.policy_seed = RandomU64();
   core.auto_prompt_tokens =
       CheckedInt("auto-prompt-tokens", absl::GetFlag(FLAGS_auto_prompt_tokens), 0, 100000000);
   core.auto_queue_tokens =
@@ -227,6 +243,7 @@ int Main(int argc, char** argv) {
        {"context_tokens", config->context},
        {"vocab", config->vocab},
        {"mode", absl::GetFlag(FLAGS_mode)},
+       {"policy", RoutingPolicyName(options.core.policy)},
        {"serve_identity", options.core.serve_identity.ToString()},
        {"attach_token", options.token.empty() ? "none" : "set"},
        {"max_queued", options.core.max_queued},

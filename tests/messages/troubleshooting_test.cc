@@ -189,11 +189,13 @@ TEST(TroubleshootingTest, EveryRefusalOfAProgramHasARow) {
                  "kv_transfer/transport/ucx_settings.cc",
                  "prefill_worker/*main.cc",
                  "router/main.cc",
+                 "router/core/routing_policy.cc",
                  "router/core/served_identity.cc",
                  "router/client/main.cc",
                  "router/client/generate_request.cc"},
        .no_end = {// Messages about the folder's lock, and texts that only begin a message.
                   "another process holds the lock", "… (… help)", "…: …: …", "--mode is '…'; …",
+                  "--policy is '…'; …",
                   // Texts that describe the expected value within a longer message.
                   "a number from … to …", "true or false", "a string",
                   "…, or a list of such integers", "at most … lists of 1 to … of …", "an object",
