@@ -66,6 +66,10 @@
       (printf "--mode=%s" $pool.mode)
       (printf "--max-connection-age=%ds" (int64 $pool.maxConnectionAgeSeconds))
       (printf "--pair-wait=%ds" (int64 $pool.pairWaitSeconds))) }}
+{{- /* An upgrade with --reuse-values from a version without this key has no value here. */}}
+{{- with $pool.policy }}
+{{- $args = append $args (printf "--policy=%s" .) }}
+{{- end }}
 {{- else }}
 {{- $args = concat $args (list
       "--advertise=$(POD_IP)"

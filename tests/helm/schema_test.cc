@@ -34,6 +34,7 @@ TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
       {"router.gpu.count=1", {"/router", "gpu"}},
       {"prefill.mode=auto", {"/prefill", "mode"}},
       {"router.mode=both", {"/router/mode", "disaggregated"}},
+      {"router.policy=random", {"/router/policy", "'least-loaded', 'round-robin'"}},
       {"router.drain.grace=3", {"/router/drain", "grace"}},
       {"router.resources.limit.cpu=3", {"/router/resources", "limit"}},
       {"router.probes.readiness.period=3", {"/router/probes/readiness", "period"}},
@@ -250,6 +251,15 @@ TEST(SchemaFileTest, NamesTheBackendsAndNumericsOfTheWorkers) {
               HasSubstr("'x' is not one of auto, portable, f32, amx and avx512-bf16"));
   EXPECT_EQ(schema["properties"]["numerics"]["enum"],
             json::parse(R"(["auto", "portable", "f32", "amx", "avx512-bf16"])"));
+}
+
+TEST(SchemaFileTest, NamesThePoliciesOfTheRouter) {
+  const json schema = json::parse(Read(kChart / "values.schema.json"));
+  const Ended policy =
+      RunShell(BATON_BINARY_DIR "/baton-router --listen=127.0.0.1:0 --model=/none --policy=x");
+  EXPECT_THAT(policy.output, HasSubstr("it takes least-loaded or round-robin\n"));
+  EXPECT_EQ(schema["properties"]["router"]["properties"]["policy"]["enum"],
+            json::parse(R"(["least-loaded", "round-robin"])"));
 }
 
 // The chart and the programs are released together, so they have the same version.
