@@ -35,6 +35,8 @@ void DecodeMetrics::AddTo(MetricRegistry* registry) const {
   registry->AddCounter("baton_decode_cached_tokens_total",
                        "Tokens of prompts whose KV was found in the prefix cache.", {},
                        &cached_tokens);
+  registry->AddCounter("baton_decode_evicted_blocks_total",
+                       "KV blocks that the prefix cache has evicted.", {}, &evicted_blocks);
   registry->AddCounter("baton_decode_preemptions_total",
                        "Sequences preempted because KV blocks ran out.", {}, &preemptions);
   for (int code = 0; code < kCodes; ++code) {

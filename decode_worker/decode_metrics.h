@@ -26,8 +26,9 @@ struct DecodeMetrics {
   Counter steps_ahead;     // steps started before the tokens of the previous step were known
   Counter surplus_tokens;  // tokens sampled for sequences that had ended
   Counter generated_tokens;
-  Counter prompt_tokens;  // tokens of prompts that were computed here
-  Counter cached_tokens;  // tokens whose KV was found in the prefix cache
+  Counter prompt_tokens;   // tokens of prompts that were computed here
+  Counter cached_tokens;   // tokens whose KV was found in the prefix cache
+  Counter evicted_blocks;  // blocks that the prefix cache has evicted
   Counter preemptions;
   std::array<Counter, kCodes> pulls;  // pulls by status code
   // Bytes pulled over each transport (kLinkNames). Only pulls that ended with OK are counted.

@@ -72,6 +72,7 @@ void DecodeCore::CountJobs() {
                          !sequence.paused_since;
     ++(can_run && load.running < options_.max_batch ? load.running : load.waiting);
   }
+  metrics_->evicted_blocks.Add(TakeEvictions());
   ReportLoad(load);
 }
 

@@ -35,6 +35,8 @@ void PrefillMetrics::AddTo(MetricRegistry* registry) const {
                        "Prompt tokens computed by this worker.", {}, &prompt_tokens);
   registry->AddCounter("baton_prefill_cached_tokens_total",
                        "Prompt tokens whose KV was found in the prefix cache.", {}, &cached_tokens);
+  registry->AddCounter("baton_prefill_evicted_blocks_total",
+                       "KV blocks that the prefix cache has evicted.", {}, &evicted_blocks);
   for (const auto& [outcome, counter] :
        {std::pair{"read", &read}, std::pair{"expired", &expired},
         std::pair{"cancelled", &cancelled}, std::pair{"failed", &failed}}) {

@@ -18,8 +18,9 @@ struct PrefillMetrics {
   Histogram queue_seconds{SecondsBounds()};  // time from a prompt's arrival to its first chunk
   // Time from the beginning of a prompt's first chunk to its first token.
   Histogram prefill_seconds{SecondsBounds()};
-  Counter prompt_tokens;  // tokens that were computed
-  Counter cached_tokens;  // tokens whose KV was found in the prefix cache
+  Counter prompt_tokens;   // tokens that were computed
+  Counter cached_tokens;   // tokens whose KV was found in the prefix cache
+  Counter evicted_blocks;  // blocks that the prefix cache has evicted
   // Jobs that have ended because a reader took the KV (read), because the lease ran out (expired),
   // because the job was cancelled, or for another reason (failed).
   Counter read, expired, cancelled, failed;

@@ -169,6 +169,7 @@ void PrefillCore::CountJobs() {
   metrics_->computing.Set(static_cast<int64_t>(active_.size()));
   metrics_->held.Set(load.leases);
   metrics_->ending.Set(ending);
+  metrics_->evicted_blocks.Add(TakeEvictions());
   ReportLoad(load);
 }
 

@@ -165,6 +165,7 @@ WorkerLoad WorkerCore::Load() const {
 
 void WorkerCore::ReportLoad(WorkerLoad load) {
   load.free_blocks = cache_.available();
+  load.cached_blocks = cache_.evictable_blocks();
   load.total_blocks = pool_.total_blocks();
   load.steps = engine_->steps();
   MutexLock lock(&mutex_);

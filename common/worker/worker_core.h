@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -159,6 +160,12 @@ class WorkerCore {
   void Computed(int tokens) { waiting_tokens_ -= tokens; }
   // Loop thread. Counts a job as ended. Call it after the last update of the job.
   void Ended();
+  // Loop thread. Returns the number of blocks that the prefix cache has evicted since the last
+  // call.
+  uint64_t TakeEvictions() {
+    return cache_.counters().evicted_blocks -
+           std::exchange(evictions_taken_, cache_.counters().evicted_blocks);
+  }
   // Loop thread. Stores the load that Load() returns. This class adds the values that it counts
   // itself.
   void ReportLoad(WorkerLoad load);
@@ -178,6 +185,7 @@ class WorkerCore {
   PrefixCache cache_;  // lends the blocks of pool_
 
  private:
+  uint64_t evictions_taken_ = 0;
   std::atomic<int> waiting_{0};
   std::atomic<int64_t> waiting_tokens_{0};
   mutable Mutex mutex_;

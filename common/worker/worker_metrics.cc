@@ -42,6 +42,9 @@ void AddWorkerMetrics(const v1::Registration& registration, const WorkerCore* co
         [](const WorkerLoad& l) { return l.total_blocks; });
   gauge("kv_blocks_used", "KV blocks that are not free.",
         [](const WorkerLoad& l) { return l.total_blocks - l.free_blocks; });
+  gauge("kv_blocks_cached",
+        "Free KV blocks that the prefix cache keeps until they are needed for something else.",
+        [](const WorkerLoad& l) { return l.cached_blocks; });
   registry->AddGauge(prefix + "kv_block_tokens", "Tokens per KV block.", {},
                      [tokens = registration.block_tokens()] { return double(tokens); });
   gauge("draining",

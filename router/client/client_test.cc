@@ -122,7 +122,7 @@ json ExpectedJson() {
                   "decode_wait": 50, "decode": 60, "ttft": 70, "total": 180},
     "mode": "disaggregated",
     "workers": {"prefill": "127.0.0.1:1001", "decode": "127.0.0.1:1002"},
-    "link": "shm", "migrations": 1})");
+    "link": "shm", "migrations": 1, "decode_cached_tokens": 2})");
 }
 
 v1::GenerateRequest WithLogprobs() {
@@ -187,7 +187,8 @@ TEST(ReceivedAnswerTest, TimingTableShowsWhatWasSeenAndWhatTheRouterTells) {
       "  - wait for decode                0.05 ms\n"
       "  - decode                         0.06 ms\n"
       "  total                            0.18 ms\n"
-      "  3 prompt tokens (1 cached), 2 generated, finished by length, seed 18446744073709551615\n"
+      "  3 prompt tokens (1 cached, 2 at decode), 2 generated, finished by length, seed "
+      "18446744073709551615\n"
       "  prefill 127.0.0.1:1001 -> shm -> decode 127.0.0.1:1002, started again 1 times\n");
 }
 

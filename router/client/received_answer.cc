@@ -180,6 +180,7 @@ nlohmann::ordered_json ReceivedAnswer::AnswerJson(const One& one) const {
       {"workers", {{"prefill", summary.prefill_worker()}, {"decode", summary.decode_worker()}}},
       {"link", summary.link()},
       {"migrations", summary.migrations()},
+      {"decode_cached_tokens", summary.decode_cached_tokens()},
   };
   if (summary.has_slo()) {
     const v1::SloVerdict& slo = summary.slo();
@@ -245,10 +246,14 @@ std::string ReceivedAnswer::TimingTable(const One& one) const {
   row("- wait for decode", timing.decode_wait_us());
   row("- decode", timing.decode_us());
   row("total", timing.total_us());
-  absl::StrAppend(&table, "  ", one.summary.usage().prompt_tokens(), " prompt tokens (",
-                  one.summary.usage().cached_tokens(), " cached), ",
-                  one.summary.usage().completion_tokens(), " generated, finished by ",
-                  FinishReasonName(one.finished.reason()), ", seed ", one.summary.seed(), "\n");
+  absl::StrAppend(
+      &table, "  ", one.summary.usage().prompt_tokens(), " prompt tokens (",
+      one.summary.usage().cached_tokens(), " cached",
+      one.summary.mode() == v1::SERVING_MODE_DISAGGREGATED && one.summary.decode_cached_tokens() > 0
+          ? absl::StrCat(", ", one.summary.decode_cached_tokens(), " at decode")
+          : "",
+      "), ", one.summary.usage().completion_tokens(), " generated, finished by ",
+      FinishReasonName(one.finished.reason()), ", seed ", one.summary.seed(), "\n");
   absl::StrAppend(&table, "  prefill ", one.summary.prefill_worker());
   if (one.summary.mode() == v1::SERVING_MODE_COLOCATED) {
     absl::StrAppend(&table, ", colocated with decode");

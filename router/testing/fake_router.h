@@ -71,6 +71,7 @@ class FakeRouter final : public v1::Inference::Service {
     summary.mutable_usage()->set_prompt_tokens(3);
     summary.mutable_usage()->set_cached_tokens(1);
     summary.mutable_usage()->set_completion_tokens(2);
+    summary.set_decode_cached_tokens(2);
     summary.set_seed(18446744073709551615u);
     v1::Timing& timing = *summary.mutable_timing();
     timing.set_queue_us(10);
