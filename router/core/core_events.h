@@ -15,6 +15,7 @@
 #include "common/sampling/sampling_options.h"
 #include "router/core/model_identity.h"
 #include "router/core/slo_verdict.h"
+#include "router/index/worker_key.h"
 
 // Events that RouterCore takes, and actions that it asks for. The driver of the core chooses the
 // keys of requests and attach streams; the core chooses the keys of workers and of legs, which are
@@ -25,7 +26,7 @@ namespace baton {
 using RequestKey = uint64_t;  // One client RPC.
 using LegKey = uint64_t;      // One Prefill or Decode RPC.
 using AttachKey = uint64_t;   // One Attach stream.
-using WorkerKey = uint64_t;   // One process of a worker: an (address, epoch).
+// WorkerKey, one process of a worker, is defined in router/index/worker_key.h.
 
 // A request that has passed all checks that do not depend on the workers.
 struct CheckedRequest {

@@ -66,6 +66,7 @@ const std::map<std::string, int>& Levels() {
       {"common/model", 11},
       {"common/engine", 12},
       {"common/worker", 13},  // Parts that both worker programs share.
+      {"router/index", 13},
       {"router/core", 14},
       {"router/testing", 15},
       {"router/client", 15},

@@ -1,0 +1,338 @@
+#include "router/index/prefix_index.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/numeric/int128.h"
+#include "common/base/check.h"
+
+namespace baton {
+namespace {
+
+// Part of the memory that is for hints. A hint ends or is confirmed within seconds, so there are
+// far fewer hints than names.
+constexpr size_t kHintShare = 16;
+constexpr size_t kMinHints = 64;
+// Bytes that are allocated at the start for each chunk of the pool: the pool's own, and per cell a
+// bucket of the hash table and a place in the heap of leaves.
+constexpr size_t kFixedBytesPerChunk =
+    CellPool::kFixedBytesPerChunk + 2 * sizeof(CellId) * CellPool::kChunkCells;
+// Buckets that fill a line of the processor's cache. Sweep() counts a line without dead holders as
+// one unit of work.
+constexpr size_t kLineBuckets = 64 / sizeof(CellId);
+
+}  // namespace
+
+PrefixIndex::Sizes PrefixIndex::SizesFor(const Options& options) {
+  const size_t words = (options.max_workers + 63) / 64;
+  const size_t workers = sizeof(PrefixIndex) + options.max_workers * WorkerSlots::kBytesPerSlot +
+                         4 * words * sizeof(uint64_t);
+  const size_t rest = options.max_bytes - std::min(workers, options.max_bytes);
+  Sizes sizes;
+  sizes.hints = std::max(kMinHints, rest / kHintShare / RoutedHints::kBytesPerHint);
+  const size_t hints = sizes.hints * RoutedHints::kBytesPerHint;
+  if (rest > hints) sizes.chunks = (rest - hints) / (CellPool::kChunkBytes + kFixedBytesPerChunk);
+  sizes.chunks = std::min(sizes.chunks, kNoCell / CellPool::kChunkCells);
+  sizes.fixed_bytes = workers + hints + sizes.chunks * kFixedBytesPerChunk;
+  return sizes;
+}
+
+size_t PrefixIndex::MinBytes(size_t max_workers) {
+  return SizesFor({.max_bytes = 0, .max_workers = max_workers}).fixed_bytes +
+         CellPool::kChunkBytes + kFixedBytesPerChunk;
+}
+
+PrefixIndex::PrefixIndex(const Options& options) : PrefixIndex(options, SizesFor(options)) {}
+
+PrefixIndex::PrefixIndex(const Options& options, const Sizes& sizes)
+    : hash_key_(options.hash_key),
+      fixed_bytes_(sizes.fixed_bytes),
+      pool_(sizes.chunks),
+      holders_(&pool_),
+      leaves_(sizes.chunks * CellPool::kChunkCells, &pool_),
+      hints_(sizes.hints),
+      slots_(options.max_workers),
+      buckets_(sizes.chunks * CellPool::kChunkCells, kNoCell),
+      candidates_((options.max_workers + 63) / 64),
+      both_(candidates_.size()) {
+  BATON_CHECK(sizes.chunks > 0) << options.max_bytes << " bytes; the index needs at least "
+                                << MinBytes(options.max_workers);
+}
+
+// --- The hash table of records ---
+
+size_t PrefixIndex::BucketOf(const BlockName& name) const {
+  const uint64_t low = name.low ^ hash_key_ ^ 0x9e3779b97f4a7c15;
+  const uint64_t high = name.high ^ std::rotl(hash_key_, 32) ^ 0xc2b2ae3d27d4eb4f;
+  const absl::uint128 mixed = absl::uint128(low) * high;
+  const uint64_t hash = absl::Uint128High64(mixed) ^ absl::Uint128Low64(mixed);
+  return absl::Uint128High64(absl::uint128(hash) * buckets_.size());
+}
+
+CellId PrefixIndex::Find(const BlockName& name) const {
+  CellId id = buckets_[BucketOf(name)];
+  while (id != kNoCell && pool_.record(id).name != name) id = pool_.record(id).next;
+  return id;
+}
+
+CellId PrefixIndex::NewRecord(const BlockName& name) {
+  CellId& first = buckets_[BucketOf(name)];
+  const CellId id = pool_.Take();
+  pool_.record(id) = PrefixRecord{.name = name, .touched = ++touches_, .next = first};
+  first = id;
+  return id;
+}
+
+void PrefixIndex::EraseRecord(CellId id) {
+  CellId* link = &buckets_[BucketOf(pool_.record(id).name)];
+  while (*link != id) link = &pool_.record(*link).next;
+  *link = pool_.record(id).next;
+  pool_.Give(id);
+}
+
+// --- The tree of names ---
+//
+// A record is in the heap of leaves exactly while it has holders and no children. A record without
+// holders is there only because other names have it as their parent. It has no parent itself, so to
+// erase it changes no other record.
+//
+// Names that a faulty worker reports as each other's ancestors have no leaf. They stay until their
+// holders are removed. A name is a hash of its parent, so this can't happen with real names.
+
+void PrefixIndex::Touch(CellId id) {
+  PrefixRecord& record = pool_.record(id);
+  record.touched = ++touches_;
+  if (record.held() && record.children == 0) leaves_.Touched(id);
+}
+
+void PrefixIndex::AddChild(CellId id) {
+  PrefixRecord& record = pool_.record(id);
+  if (record.held() && record.children == 0) leaves_.Remove(id);
+  ++record.children;
+}
+
+void PrefixIndex::DropChild(CellId id) {
+  PrefixRecord& record = pool_.record(id);
+  if (--record.children > 0) return;
+  if (record.held()) {
+    leaves_.Push(id);
+  } else {
+    EraseRecord(id);
+  }
+}
+
+void PrefixIndex::AddHolder(CellId id, WorkerSlot slot) {
+  PrefixRecord& record = pool_.record(id);
+  const bool first = !record.held();
+  holders_.Add(&record.holders, slot);
+  slots_.AddName(slot);
+  if (!first) return;
+  ++names_;
+  if (record.children == 0) leaves_.Push(id);
+}
+
+bool PrefixIndex::RemoveHolder(CellId id, WorkerSlot slot) {
+  PrefixRecord& record = pool_.record(id);
+  if (record.hints > 0 && hints_.Remove(id, slot)) --record.hints;
+  slots_.RemoveName(slot);
+  // A leaf leaves the heap before it loses its last holder.
+  if (record.holders.count == 1 && record.children == 0) leaves_.Remove(id);
+  holders_.Remove(&record.holders, slot);
+  return record.held() || LeaveTree(id);
+}
+
+bool PrefixIndex::LeaveTree(CellId id) {
+  PrefixRecord& record = pool_.record(id);
+  --names_;
+  const CellId parent = std::exchange(record.parent, kNoCell);
+  const bool stays = record.children > 0;
+  if (!stays) EraseRecord(id);
+  if (parent != kNoCell) DropChild(parent);
+  return stays;
+}
+
+bool PrefixIndex::MakeRoom(size_t cells) {
+  while (pool_.available() < cells && !leaves_.empty()) Evict(leaves_.oldest());
+  return pool_.available() >= cells;
+}
+
+void PrefixIndex::Evict(CellId leaf) {
+  PrefixRecord& record = pool_.record(leaf);
+  holders_.ForEach(record.holders, [&](WorkerSlot slot) {
+    if (record.hints > 0 && hints_.Remove(leaf, slot)) --record.hints;
+    slots_.RemoveName(slot);
+  });
+  leaves_.Remove(leaf);
+  holders_.Clear(&record.holders);
+  LeaveTree(leaf);
+  ++evictions_;
+}
+
+// --- Look-ups and changes ---
+
+void PrefixIndex::LeadingBlocks(absl::Span<const BlockName> prompt, std::vector<Held>* out) {
+  out->clear();
+  const absl::Span<const uint64_t> live = slots_.live();
+  absl::Span<uint64_t> candidates = absl::MakeSpan(candidates_).first(live.size());
+  absl::Span<uint64_t> both = absl::MakeSpan(both_).first(live.size());
+  std::copy(live.begin(), live.end(), candidates.begin());
+  const auto report = [&](size_t word, uint64_t bits, size_t blocks) {
+    for (; bits != 0; bits &= bits - 1) {
+      const WorkerSlot slot = static_cast<WorkerSlot>(64 * word + std::countr_zero(bits));
+      out->push_back({slots_.worker(slot), static_cast<int>(blocks)});
+    }
+  };
+  size_t blocks = 0;
+  for (; blocks < prompt.size(); ++blocks) {
+    const CellId id = Find(prompt[blocks]);
+    if (id == kNoCell || !holders_.Intersect(pool_.record(id).holders, candidates, both)) break;
+    Touch(id);
+    if (blocks > 0) {
+      for (size_t word = 0; word < both.size(); ++word) {
+        report(word, candidates[word] & ~both[word], blocks);
+      }
+    }
+    std::swap(candidates, both);
+  }
+  if (blocks == 0) return;
+  for (size_t word = 0; word < candidates.size(); ++word) report(word, candidates[word], blocks);
+}
+
+PrefixIndex::Inserted PrefixIndex::Insert(WorkerSlot slot, const BlockName& parent,
+                                          const BlockName& name) {
+  CellId id = Find(name);
+  if (id != kNoCell) Touch(id);
+  const bool held_before = id != kNoCell && holders_.Has(pool_.record(id).holders, slot);
+  const bool links = parent != BlockName{} && parent != name &&
+                     (id == kNoCell || pool_.record(id).parent == kNoCell);
+  CellId above = links ? Find(parent) : kNoCell;
+  if (above != kNoCell) AddChild(above);
+
+  size_t cells = links && above == kNoCell ? 1 : 0;
+  if (id == kNoCell) {
+    ++cells;
+  } else if (!held_before) {
+    cells += holders_.CellsToAdd(pool_.record(id).holders, slot);
+  }
+  const bool pinned = cells > 0 && id != kNoCell;
+  if (pinned) AddChild(id);
+  if (cells > 0 && !MakeRoom(cells)) {
+    if (pinned) DropChild(id);
+    if (above != kNoCell) DropChild(above);
+    ++dropped_;
+    return {};
+  }
+  if (links && above == kNoCell) {
+    above = NewRecord(parent);
+    ++pool_.record(above).children;
+  }
+  if (id == kNoCell) id = NewRecord(name);
+  if (links) pool_.record(id).parent = above;
+  if (!held_before) AddHolder(id, slot);
+  if (pinned) DropChild(id);
+  return {id, held_before};
+}
+
+void PrefixIndex::AddConfirmed(WorkerSlot slot, const BlockName& parent, const BlockName& name) {
+  const Inserted inserted = Insert(slot, parent, name);
+  if (inserted.record == kNoCell || !inserted.held_before) return;
+  PrefixRecord& record = pool_.record(inserted.record);
+  if (record.hints > 0 && hints_.Remove(inserted.record, slot)) --record.hints;
+}
+
+void PrefixIndex::RemoveAdded(WorkerSlot slot, const BlockName& name) {
+  const CellId id = Find(name);
+  if (id != kNoCell && holders_.Has(pool_.record(id).holders, slot)) RemoveHolder(id, slot);
+}
+
+void PrefixIndex::Apply(WorkerKey worker, absl::Span<const Change> changes) {
+  const std::optional<WorkerSlot> slot = slots_.FindOrTake(worker);
+  if (!slot) {
+    dropped_ += changes.size();
+    return;
+  }
+  for (size_t i = 0; i < changes.size(); ++i) {
+    if (changes[i].added) {
+      AddConfirmed(*slot, changes[i].parent, changes[i].name);
+    } else {
+      RemoveAdded(*slot, changes[i].name);
+    }
+  }
+}
+
+void PrefixIndex::Add(WorkerKey worker, const BlockName& parent, const BlockName& name) {
+  const Change change{true, name, parent};
+  Apply(worker, {&change, 1});
+}
+
+void PrefixIndex::Remove(WorkerKey worker, const BlockName& name) {
+  const std::optional<WorkerSlot> slot = slots_.Find(worker);
+  if (slot) RemoveAdded(*slot, name);
+}
+
+void PrefixIndex::RemoveWorker(WorkerKey worker) { slots_.Remove(worker); }
+
+void PrefixIndex::NoteRouted(WorkerKey worker, const BlockName& parent,
+                             absl::Span<const BlockName> names, absl::Time until) {
+  const std::optional<WorkerSlot> slot = slots_.FindOrTake(worker);
+  if (!slot) {
+    dropped_ += names.size();
+    return;
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    const Inserted inserted = Insert(*slot, i > 0 ? names[i - 1] : parent, names[i]);
+    // Without this name, the worker does not hold any later one as a leading block.
+    if (inserted.record == kNoCell) return;
+    const bool is_hint = inserted.held_before && pool_.record(inserted.record).hints > 0 &&
+                         hints_.Has(inserted.record, *slot);
+    if (inserted.held_before && !is_hint) continue;
+    if (!is_hint) {
+      if (hints_.full()) {
+        const RoutedHints::Hint oldest = *hints_.oldest();
+        RemoveHolder(oldest.record, oldest.slot);
+        ++dropped_;
+      }
+      ++pool_.record(inserted.record).hints;
+    }
+    hints_.Set(inserted.record, *slot, until);
+  }
+}
+
+// --- Sweeping ---
+
+int PrefixIndex::SweepBucket(size_t bucket) {
+  int work = 0;
+  CellId id = buckets_[bucket];
+  while (id != kNoCell) {
+    ++work;
+    bool stays = true;
+    while (stays) {
+      const auto slot = holders_.FirstIn(pool_.record(id).holders, slots_.dead());
+      if (!slot) break;
+      stays = RemoveHolder(id, *slot);
+      ++work;
+    }
+    // Other records of the bucket may be gone together with this one, so it starts again.
+    id = stays ? pool_.record(id).next : buckets_[bucket];
+  }
+  return work;
+}
+
+bool PrefixIndex::Sweep(absl::Time now, int budget) {
+  for (; budget > 0; --budget) {
+    const RoutedHints::Hint* const oldest = hints_.oldest();
+    if (oldest == nullptr || oldest->until > now) break;
+    RemoveHolder(oldest->record, oldest->slot);
+  }
+  while (budget > 0 && slots_.dead_names() > 0) {
+    --budget;
+    for (size_t i = 0; i < kLineBuckets; ++i) {
+      budget -= SweepBucket(swept_);
+      swept_ = swept_ + 1 == buckets_.size() ? 0 : swept_ + 1;
+    }
+  }
+  const RoutedHints::Hint* const oldest = hints_.oldest();
+  return slots_.dead_names() > 0 || (oldest != nullptr && oldest->until <= now);
+}
+
+}  // namespace baton

@@ -1,0 +1,219 @@
+// Measures PrefixIndex with a million names that are held by 8 workers each: memory, look-ups of
+// prompts of 512 blocks, and the work that comes in turns of the loop, of which none may take above
+// 2 ms.
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+#include <malloc.h>
+#include <time.h>
+
+#include "common/base/check.h"
+#include "router/index/prefix_index.h"
+
+namespace baton {
+namespace {
+
+constexpr int kPromptBlocks = 512;
+constexpr int kPrompts = 1954;  // 1,000,448 names.
+constexpr int kHolders = 8;
+constexpr int kWorkers = 64;
+constexpr size_t kRoomy = size_t{96} << 20;
+constexpr size_t kTight = size_t{75} << 20;  // Has room for 1% more names.
+// Names, and units of Sweep(), per turn of the loop.
+constexpr size_t kBatch = 500;
+constexpr int kSweepBudget = 1000;
+
+// A bijection that scatters its values, so that names look random.
+uint64_t Scatter(uint64_t n) {
+  n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9;
+  n = (n ^ n >> 27) * 0x94d049bb133111eb;
+  return n ^ n >> 31;
+}
+
+// Block `block` of a prompt, counted from 0. Block -1 is the parent of the first one.
+BlockName Block(uint64_t prompt, int block) {
+  if (block < 0) return {};
+  const uint64_t n = prompt * kPromptBlocks + block + 1;
+  return {Scatter(n), Scatter(~n)};
+}
+
+std::vector<BlockName> Prompt(uint64_t prompt) {
+  std::vector<BlockName> names;
+  for (int i = 0; i < kPromptBlocks; ++i) names.push_back(Block(prompt, i));
+  return names;
+}
+
+// The changes of a worker that begins to hold all blocks of `prompts` prompts.
+std::vector<PrefixIndex::Change> Added(uint64_t first_prompt, int prompts) {
+  std::vector<PrefixIndex::Change> changes;
+  for (int i = 0; i < prompts * kPromptBlocks; ++i) {
+    const uint64_t prompt = first_prompt + i / kPromptBlocks;
+    const int block = i % kPromptBlocks;
+    changes.push_back({true, Block(prompt, block), Block(prompt, block - 1)});
+  }
+  return changes;
+}
+
+PrefixIndex::Options Options(size_t max_bytes) {
+  return {.max_bytes = max_bytes, .max_workers = 1024, .hash_key = 0x1234567};
+}
+
+// Fills the index with kPrompts prompts. Prompt i is held by worker 1 + i % kWorkers and the ones
+// after it. The prompts grow together, so the names of each prompt are scattered over the memory.
+void Fill(PrefixIndex* index, int holders = kHolders) {
+  for (int holder = 0; holder < holders; ++holder) {
+    for (int block = 0; block < kPromptBlocks; ++block) {
+      for (int i = 0; i < kPrompts; ++i) {
+        index->Add(1 + (i + holder) % kWorkers, Block(i, block - 1), Block(i, block));
+      }
+    }
+  }
+  BATON_CHECK(index->names() == size_t{kPrompts} * kPromptBlocks && index->evictions() == 0)
+      << index->names();
+}
+
+double AllocatedBytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<double>(info.uordblks + info.hblkhd);
+}
+
+double Microseconds(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return 1e6 * static_cast<double>(time.tv_sec) + 1e-3 * static_cast<double>(time.tv_nsec);
+}
+
+// Times calls, by the time of the thread on a processor, and the longest one also by the clock.
+// Other programs on the machine lengthen mainly the latter.
+class Turns {
+ public:
+  template <typename Call>
+  void Time(Call call) {
+    const double clock = Microseconds(CLOCK_MONOTONIC);
+    const double thread = Microseconds(CLOCK_THREAD_CPUTIME_ID);
+    call();
+    thread_us_.push_back(Microseconds(CLOCK_THREAD_CPUTIME_ID) - thread);
+    longest_by_clock_us_ = std::max(longest_by_clock_us_, Microseconds(CLOCK_MONOTONIC) - clock);
+  }
+  void Report(benchmark::State* state) {
+    std::sort(thread_us_.begin(), thread_us_.end());
+    state->counters["turns"] = static_cast<double>(thread_us_.size());
+    state->counters["median_us"] = thread_us_[thread_us_.size() / 2];
+    state->counters["p99_us"] = thread_us_[thread_us_.size() * 99 / 100];
+    state->counters["longest_us"] = thread_us_.back();
+    state->counters["longest_by_clock_us"] = longest_by_clock_us_;
+  }
+
+ private:
+  std::vector<double> thread_us_;
+  double longest_by_clock_us_ = 0;
+};
+
+// The time includes the one for making the names.
+void BytesPerName(benchmark::State& state) {
+  for (auto _ : state) {
+    const double before = AllocatedBytes();
+    PrefixIndex index(Options(kRoomy));
+    Fill(&index);
+    const double names = static_cast<double>(index.names());
+    state.counters["bytes_per_name"] = static_cast<double>(index.bytes()) / names;
+    state.counters["allocated_per_name"] = (AllocatedBytes() - before) / names;
+  }
+}
+BENCHMARK(BytesPerName)->Unit(benchmark::kMillisecond)->Iterations(1);
+
+void LookUp(benchmark::State& state) {
+  PrefixIndex index(Options(kRoomy));
+  Fill(&index);
+  std::vector<std::vector<BlockName>> prompts;
+  for (int i = 0; i < kPrompts; ++i) prompts.push_back(Prompt(i));
+  std::shuffle(prompts.begin(), prompts.end(), std::mt19937(1));
+  std::vector<PrefixIndex::Held> held;
+  size_t next = 0;
+  for (auto _ : state) {
+    index.LeadingBlocks(prompts[next], &held);
+    BATON_CHECK(held.size() == kHolders && held[0].blocks == kPromptBlocks);
+    next = next + 1 == prompts.size() ? 0 : next + 1;
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(LookUp)->Unit(benchmark::kMicrosecond);
+
+// A prompt of which 1,000 workers hold every block.
+void LookUpHeldByThousand(benchmark::State& state) {
+  PrefixIndex index(Options(kRoomy));
+  const size_t empty = index.bytes();
+  for (WorkerKey worker = 1; worker <= 1000; ++worker) index.Apply(worker, Added(0, 1));
+  const auto prompt = Prompt(0);
+  std::vector<PrefixIndex::Held> held;
+  for (auto _ : state) {
+    index.LeadingBlocks(prompt, &held);
+    BATON_CHECK(held.size() == 1000 && held[0].blocks == kPromptBlocks);
+  }
+  state.SetItemsProcessed(state.iterations());
+  state.counters["bytes_per_name"] = static_cast<double>(index.bytes() - empty) / kPromptBlocks;
+}
+BENCHMARK(LookUpHeldByThousand)->Unit(benchmark::kMicrosecond);
+
+// A worker that holds 500,000 names attaches. Items are names. The argument is 1 if the names are
+// among the million names of the index, and 0 if the index has to evict a name for each.
+void Snapshot(benchmark::State& state) {
+  const bool known = state.range(0) == 1;
+  PrefixIndex index(Options(known ? kRoomy : kTight));
+  Fill(&index, kHolders - 1);
+  const auto changes = Added(known ? 0 : kPrompts, 500000 / kPromptBlocks);
+  Turns turns;
+  for (auto _ : state) {
+    for (size_t begin = 0; begin < changes.size(); begin += kBatch) {
+      const auto batch = absl::MakeSpan(changes).subspan(begin, kBatch);
+      turns.Time([&] { index.Apply(1000, batch); });
+    }
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(changes.size()));
+  turns.Report(&state);
+  state.counters["evictions"] = static_cast<double>(index.evictions());
+}
+BENCHMARK(Snapshot)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->Iterations(1);
+
+// Prompts of 512 blocks that no worker holds are routed, one in each turn. Items are names.
+void NoteRouted(benchmark::State& state) {
+  PrefixIndex index(Options(kRoomy));
+  Fill(&index);
+  Turns turns;
+  for (auto _ : state) {
+    for (int i = 0; i < 200; ++i) {
+      const auto prompt = Prompt(kPrompts + i);
+      turns.Time([&] { index.NoteRouted(1, {}, prompt, absl::UnixEpoch()); });
+    }
+  }
+  state.SetItemsProcessed(200 * kPromptBlocks);
+  turns.Report(&state);
+}
+BENCHMARK(NoteRouted)->Unit(benchmark::kMillisecond)->Iterations(1);
+
+// A worker that holds 500,000 of the million names goes. The argument is the number of other
+// workers that go with it.
+void RemoveAndSweep(benchmark::State& state) {
+  PrefixIndex index(Options(kRoomy));
+  Fill(&index, kHolders - 1);
+  index.Apply(1000, Added(0, 500000 / kPromptBlocks));
+  Turns turns;
+  for (auto _ : state) {
+    index.RemoveWorker(1000);
+    for (int i = 0; i < state.range(0); ++i) index.RemoveWorker(1 + i);
+    for (bool more = true; more;) {
+      turns.Time([&] { more = index.Sweep(absl::UnixEpoch(), kSweepBudget); });
+    }
+  }
+  turns.Report(&state);
+  state.counters["names_left"] = static_cast<double>(index.names());
+}
+BENCHMARK(RemoveAndSweep)->Arg(0)->Arg(kWorkers)->Unit(benchmark::kMillisecond)->Iterations(1);
+
+}  // namespace
+}  // namespace baton
+
+BENCHMARK_MAIN();

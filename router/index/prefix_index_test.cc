@@ -1,0 +1,742 @@
+#include "router/index/prefix_index.h"
+
+#include <algorithm>
+#include <list>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <malloc.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace baton {
+namespace {
+
+using testing::IsEmpty;
+using Held = PrefixIndex::Held;
+
+constexpr absl::Time kStart = absl::UnixEpoch();
+constexpr BlockName kNoParent{};
+constexpr size_t kWorkers = 40;
+
+// Options for an index with room for at least 64 * `chunks` names, of up to kWorkers workers.
+PrefixIndex::Options Small(int chunks, uint64_t hash_key = 0) {
+  return {.max_bytes = PrefixIndex::MinBytes(kWorkers) + (chunks - 1) * size_t{4700},
+          .max_workers = kWorkers,
+          .hash_key = hash_key};
+}
+
+BlockName Name(uint64_t n) { return {n * 0x9e3779b97f4a7c15 + 1, n * 0xd1342543de82ef95 + 7}; }
+
+// The names of a prompt of `blocks` blocks. Prompts with different numbers share no name.
+std::vector<BlockName> Prompt(uint64_t number, int blocks) {
+  std::vector<BlockName> names;
+  for (int i = 0; i < blocks; ++i) names.push_back(Name(number * 1000000 + i));
+  return names;
+}
+
+void AddPrompt(PrefixIndex* index, WorkerKey worker, const std::vector<BlockName>& names) {
+  std::vector<PrefixIndex::Change> changes;
+  for (size_t i = 0; i < names.size(); ++i) {
+    changes.push_back({true, names[i], i > 0 ? names[i - 1] : kNoParent});
+  }
+  index->Apply(worker, changes);
+}
+
+std::map<WorkerKey, int> Leading(PrefixIndex* index, absl::Span<const BlockName> prompt) {
+  std::vector<Held> held;
+  index->LeadingBlocks(prompt, &held);
+  std::map<WorkerKey, int> blocks;
+  for (const Held& one : held) {
+    EXPECT_GT(one.blocks, 0);
+    EXPECT_TRUE(blocks.emplace(one.worker, one.blocks).second) << one.worker << " twice";
+  }
+  return blocks;
+}
+
+using Blocks = std::map<WorkerKey, int>;
+
+void SweepAll(PrefixIndex* index, absl::Time now) {
+  for (int i = 0; index->Sweep(now, 100); ++i) ASSERT_LT(i, 1000000);
+}
+
+TEST(PrefixIndexTest, CountsTheLeadingBlocksOfEachWorker) {
+  PrefixIndex index(Small(4));
+  const auto prompt = Prompt(1, 10);
+  AddPrompt(&index, 1, prompt);
+  AddPrompt(&index, 2, {prompt.begin(), prompt.begin() + 4});
+  // Worker 3 lacks the first block, and worker 4 the third.
+  for (int i = 1; i < 10; ++i) index.Add(3, prompt[i - 1], prompt[i]);
+  for (const int i : {0, 1, 3, 4}) index.Add(4, i > 0 ? prompt[i - 1] : kNoParent, prompt[i]);
+  EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 10}, {2, 4}, {4, 2}}));
+  index.Remove(1, prompt[7]);
+  EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 7}, {2, 4}, {4, 2}}));
+  EXPECT_THAT(Leading(&index, Prompt(2, 3)), IsEmpty());
+  EXPECT_THAT(Leading(&index, {}), IsEmpty());
+  EXPECT_EQ(index.names(), 10u);
+}
+
+TEST(PrefixIndexTest, ARemovedWorkerIsGoneAtOnceAndItsMemoryAfterSweeping) {
+  PrefixIndex index(Small(8));
+  const size_t empty = index.bytes();
+  const auto prompt = Prompt(1, 200);
+  AddPrompt(&index, 1, prompt);
+  AddPrompt(&index, 2, {prompt.begin(), prompt.begin() + 100});
+  index.RemoveWorker(1);
+  EXPECT_EQ(Leading(&index, prompt), (Blocks{{2, 100}}));
+  EXPECT_EQ(index.names(), 200u);
+  // A worker that comes back is a new one: its earlier names do not count.
+  AddPrompt(&index, 1, {prompt.begin(), prompt.begin() + 3});
+  EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 3}, {2, 100}}));
+  EXPECT_TRUE(index.Sweep(kStart, 1));
+  SweepAll(&index, kStart);
+  EXPECT_EQ(index.names(), 100u);
+  EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 3}, {2, 100}}));
+  index.RemoveWorker(1);
+  index.RemoveWorker(2);
+  index.RemoveWorker(3);
+  EXPECT_EQ(index.workers(), 0u);
+  SweepAll(&index, kStart);
+  EXPECT_EQ(index.names(), 0u);
+  EXPECT_EQ(index.bytes(), empty);
+}
+
+TEST(PrefixIndexTest, TheLeafTouchedLongestAgoIsEvictedFirst) {
+  PrefixIndex index(Small(1));
+  const auto a = Prompt(1, 30), b = Prompt(2, 30);
+  AddPrompt(&index, 1, a);
+  AddPrompt(&index, 1, b);
+  EXPECT_EQ(Leading(&index, a), (Blocks{{1, 30}}));  // Now `a` is younger than `b`.
+  ASSERT_EQ(index.evictions(), 0u);
+  AddPrompt(&index, 1, Prompt(3, 14));
+  EXPECT_EQ(index.evictions(), 10u);
+  EXPECT_EQ(index.names(), 64u);
+  EXPECT_EQ(Leading(&index, b), (Blocks{{1, 20}}));
+  EXPECT_EQ(Leading(&index, a), (Blocks{{1, 30}}));
+}
+
+TEST(PrefixIndexTest, AParentIsNotEvictedToMakeRoomForItsChild) {
+  PrefixIndex index(Small(1));
+  const auto prompt = Prompt(1, 70);
+  AddPrompt(&index, 1, prompt);  // The only leaf is always the parent of the next name.
+  EXPECT_EQ(index.dropped(), 1u);
+  // The names behind the dropped one are not connected to the others, so the others are evicted.
+  EXPECT_EQ(index.evictions(), 6u);
+  EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 58}}));
+}
+
+TEST(PrefixIndexTest, NamesMayComeInAnyOrder) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 100; ++round) {
+    PrefixIndex index(Small(1));
+    const size_t empty = index.bytes();
+    const auto prompt = Prompt(1, 40);
+    std::vector<int> order(40);
+    for (int i = 0; i < 40; ++i) order[i] = i;
+    std::shuffle(order.begin(), order.end(), random);
+    for (const int i : order) index.Add(1, i > 0 ? prompt[i - 1] : kNoParent, prompt[i]);
+    EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 40}}));
+    // Each name knows its parent now, so the end of the prompt is its only leaf.
+    AddPrompt(&index, 2, Prompt(2, 34));
+    EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 30}}));
+    index.RemoveWorker(1);
+    index.RemoveWorker(2);
+    SweepAll(&index, kStart);
+    EXPECT_EQ(index.bytes(), empty);
+  }
+}
+
+TEST(PrefixIndexTest, NamesThatAreEachOthersParentsDoNotBlockIt) {
+  PrefixIndex index(Small(1));
+  const size_t empty = index.bytes();
+  for (int i = 0; i < 100; ++i) index.Add(1, Name(i), Name((i + 1) % 50));
+  index.Add(1, Name(3), Name(3));
+  for (int i = 0; i < 100; ++i) index.Add(2, Name(1000 + i), Name(2000 + i));
+  EXPECT_LE(index.bytes(), Small(1).max_bytes);
+  EXPECT_EQ(Leading(&index, {{Name(7)}}), (Blocks{{1, 1}}));
+  index.RemoveWorker(1);
+  index.RemoveWorker(2);
+  SweepAll(&index, kStart);
+  EXPECT_EQ(index.names(), 0u);
+  EXPECT_EQ(index.bytes(), empty);
+}
+
+TEST(PrefixIndexTest, ARoutedPromptCountsUntilItsEndUnlessTheWorkerConfirmsIt) {
+  PrefixIndex index(Small(4));
+  const size_t empty = index.bytes();
+  const auto prompt = Prompt(1, 6);
+  index.NoteRouted(1, kNoParent, prompt, kStart + absl::Seconds(5));
+  index.NoteRouted(2, kNoParent, prompt, kStart + absl::Seconds(5));
+  EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 6}, {2, 6}}));
+  EXPECT_EQ(index.hints(), 12u);
+  AddPrompt(&index, 1, {prompt.begin(), prompt.begin() + 2});
+  EXPECT_EQ(index.hints(), 10u);
+  index.NoteRouted(2, prompt[0], absl::MakeSpan(prompt).subspan(1, 2), kStart + absl::Seconds(8));
+  index.NoteRouted(1, kNoParent, {prompt.data(), 1}, kStart + absl::Seconds(8));
+  EXPECT_EQ(index.hints(), 10u);
+  EXPECT_FALSE(index.Sweep(kStart + absl::Seconds(4), 100));
+  EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 6}, {2, 6}}));
+  EXPECT_TRUE(index.Sweep(kStart + absl::Seconds(5), 1));
+  SweepAll(&index, kStart + absl::Seconds(5));
+  EXPECT_EQ(index.hints(), 2u);
+  EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 2}}));
+  EXPECT_EQ(Leading(&index, absl::MakeSpan(prompt).subspan(1)), (Blocks{{1, 1}, {2, 2}}));
+  SweepAll(&index, kStart + absl::Seconds(8));
+  EXPECT_EQ(index.names(), 2u);
+  for (int i = 0; i < 2; ++i) index.Remove(1, prompt[i]);
+  EXPECT_EQ(index.bytes(), empty);
+}
+
+TEST(PrefixIndexTest, TooManyHintsEndTheOldestOnes) {
+  PrefixIndex index(Small(4));
+  const auto a = Prompt(1, 50), b = Prompt(2, 50);
+  index.NoteRouted(1, kNoParent, a, kStart + absl::Seconds(5));
+  index.NoteRouted(1, kNoParent, b, kStart + absl::Seconds(5));
+  EXPECT_EQ(index.hints(), 64u);
+  EXPECT_EQ(index.dropped(), 36u);
+  EXPECT_EQ(index.names(), 64u);
+  EXPECT_EQ(Leading(&index, b), (Blocks{{1, 50}}));
+  EXPECT_THAT(Leading(&index, a), IsEmpty());
+}
+
+TEST(PrefixIndexTest, AHintDoesNotEndBeforeAnOlderOne) {
+  PrefixIndex index(Small(1));
+  index.NoteRouted(1, kNoParent, {{Name(1)}}, kStart + absl::Seconds(5));
+  index.NoteRouted(1, kNoParent, {{Name(2)}}, kStart + absl::Seconds(3));
+  SweepAll(&index, kStart + absl::Seconds(4));
+  EXPECT_EQ(Leading(&index, {{Name(2)}}), (Blocks{{1, 1}}));
+  SweepAll(&index, kStart + absl::Seconds(5));
+  EXPECT_EQ(index.names(), 0u);
+}
+
+TEST(PrefixIndexTest, WorkersBeyondTheLimitAreDropped) {
+  PrefixIndex index(Small(1));
+  for (WorkerKey worker = 1; worker <= kWorkers + 2; ++worker) {
+    index.Add(worker, kNoParent, Name(1));
+  }
+  index.NoteRouted(kWorkers + 1, kNoParent, {{Name(2), Name(3)}}, kStart);
+  EXPECT_EQ(Leading(&index, {{Name(1)}}).size(), kWorkers);
+  EXPECT_EQ(index.dropped(), 4u);
+  // The slot of a removed worker is free again when its names are gone.
+  index.RemoveWorker(5);
+  index.Add(100, kNoParent, Name(1));
+  EXPECT_EQ(index.dropped(), 5u);
+  SweepAll(&index, kStart);
+  index.Add(100, kNoParent, Name(1));
+  EXPECT_EQ(index.dropped(), 5u);
+  EXPECT_EQ(Leading(&index, {{Name(1)}}).count(100), 1u);
+}
+
+TEST(PrefixIndexTest, AThousandWorkersHoldTheSamePrompt) {
+  PrefixIndex index({.max_bytes = 1 << 20, .max_workers = 1500});
+  const size_t empty = index.bytes();
+  const auto prompt = Prompt(1, 100);
+  Blocks expected;
+  for (WorkerKey worker = 1; worker <= 1000; ++worker) {
+    const int blocks = static_cast<int>(1 + worker * 7 % 100);
+    AddPrompt(&index, worker, {prompt.begin(), prompt.begin() + blocks});
+    expected[worker] = blocks;
+  }
+  EXPECT_EQ(Leading(&index, prompt), expected);
+  for (WorkerKey worker = 1; worker <= 1000; worker += 2) {
+    index.RemoveWorker(worker);
+    expected.erase(worker);
+  }
+  EXPECT_EQ(Leading(&index, prompt), expected);
+  SweepAll(&index, kStart);
+  EXPECT_EQ(Leading(&index, prompt), expected);
+  for (WorkerKey worker = 2; worker <= 1000; worker += 2) {
+    for (const BlockName& name : prompt) index.Remove(worker, name);
+  }
+  EXPECT_EQ(index.bytes(), empty);
+  EXPECT_EQ(index.evictions(), 0u);
+  EXPECT_EQ(index.dropped(), 0u);
+}
+
+TEST(PrefixIndexTest, HoldersThatFindNoRoomAreDropped) {
+  PrefixIndex index(Small(1));
+  // All names have eight holders, and all but one of the names are children of that one.
+  for (WorkerKey worker = 1; worker <= 8; ++worker) {
+    for (int i = 0; i < 64; ++i) index.Add(worker, i > 0 ? Name(0) : kNoParent, Name(i));
+  }
+  EXPECT_EQ(index.evictions(), 0u);
+  index.Add(9, kNoParent, Name(0));  // Needs a page, which the oldest leaf makes room for.
+  EXPECT_EQ(index.evictions(), 1u);
+  EXPECT_THAT(Leading(&index, {{Name(1)}}), IsEmpty());
+  EXPECT_EQ(Leading(&index, {{Name(0)}}).size(), 9u);
+  EXPECT_LE(index.bytes(), Small(1).max_bytes);
+}
+
+// Compares what the index says that it uses with what it has allocated.
+TEST(PrefixIndexTest, BytesAreWhatWasAllocated) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the allocators of the sanitizers have no mallinfo2";
+#endif
+  const auto allocated = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return static_cast<double>(info.uordblks + info.hblkhd);
+  };
+  constexpr int kNames = 200000;
+  std::vector<PrefixIndex::Change> changes;
+  for (int i = 0; i < kNames; ++i) {
+    changes.push_back({true, Name(i), i % 500 > 0 ? Name(i - 1) : kNoParent});
+  }
+  const double before = allocated();
+  PrefixIndex index({.max_bytes = size_t{kNames} * 80, .max_workers = 64});
+  const double empty = static_cast<double>(index.bytes());
+  EXPECT_NEAR((allocated() - before) / empty, 1, 0.01);
+  for (WorkerKey worker = 1; worker <= 8; ++worker) index.Apply(worker, changes);
+  EXPECT_EQ(index.names(), size_t{kNames});
+  EXPECT_EQ(index.evictions(), 0u);
+  const double full = static_cast<double>(index.bytes());
+  EXPECT_NEAR((allocated() - before) / full, 1, 0.01);
+  EXPECT_LE(full / kNames, 80);
+  for (WorkerKey worker = 1; worker <= 8; ++worker) index.RemoveWorker(worker);
+  SweepAll(&index, kStart);
+  EXPECT_EQ(static_cast<double>(index.bytes()), empty);
+  EXPECT_NEAR((allocated() - before) / empty, 1, 0.01);
+}
+
+// --- Random histories, compared with a reference implementation -------------------------------
+
+// Reference implementation of PrefixIndex: plain maps, and searches instead of links. It does not
+// know when memory is short. The index says how many leaves it has evicted, and the reference says
+// which ones these must be.
+class Reference {
+ public:
+  explicit Reference(size_t max_hints) : max_hints_(max_hints) {}
+
+  struct Entry {
+    BlockName parent;
+    uint64_t touched = 0;
+    std::set<WorkerKey> holders;
+  };
+
+  size_t names() const { return entries_.size(); }
+  size_t hints() const { return hints_.size(); }
+  bool full() const { return hints_.size() == max_hints_; }
+
+  bool Holds(WorkerKey worker, const BlockName& name) const {
+    const auto it = entries_.find(name);
+    return it != entries_.end() && it->second.holders.count(worker) > 0;
+  }
+
+  Blocks Leading(absl::Span<const BlockName> prompt) {
+    Blocks blocks;
+    for (size_t i = 0; i < prompt.size(); ++i) {
+      const auto it = entries_.find(prompt[i]);
+      if (it == entries_.end()) break;
+      bool any = false;
+      for (const WorkerKey worker : it->second.holders) {
+        if (i > 0 && (blocks.count(worker) == 0 || blocks[worker] != static_cast<int>(i))) continue;
+        ++blocks[worker];
+        any = true;
+      }
+      if (!any) break;
+      it->second.touched = ++touches_;
+    }
+    return blocks;
+  }
+
+  // First part of an addition: the index touches the name, then evicts `evictions` leaves. Returns
+  // the leaves. Neither the name nor a parent that becomes known is evicted.
+  std::vector<BlockName> BeginAdd(const BlockName& parent, const BlockName& name,
+                                  uint64_t evictions) {
+    const auto it = entries_.find(name);
+    if (it != entries_.end()) it->second.touched = ++touches_;
+    const bool links = it == entries_.end() || it->second.parent == kNoParent;
+    kept_ = {name};
+    if (links) kept_.insert(parent);
+    std::vector<BlockName> evicted;
+    for (; evictions > 0; --evictions) {
+      const std::optional<BlockName> leaf = OldestLeaf();
+      EXPECT_TRUE(leaf.has_value()) << "evicted a name that is no leaf";
+      if (!leaf) break;
+      evicted.push_back(*leaf);
+      Erase(*leaf);
+    }
+    return evicted;
+  }
+  // True if the index had to drop the addition, because nothing is left to evict.
+  bool NothingToEvict() const { return !OldestLeaf().has_value(); }
+  // Second part of an addition.
+  void FinishAdd(WorkerKey worker, const BlockName& parent, const BlockName& name) {
+    const auto [it, is_new] = entries_.emplace(name, Entry{});
+    if (is_new) it->second.touched = ++touches_;
+    if (it->second.parent == kNoParent && parent != name) it->second.parent = parent;
+    it->second.holders.insert(worker);
+  }
+  void Confirm(WorkerKey worker, const BlockName& name) {
+    hints_.remove_if([&](const Hint& h) { return h.worker == worker && h.name == name; });
+  }
+  // Returns true if the oldest hint had to end for this one.
+  bool NoteHint(WorkerKey worker, const BlockName& name, bool held_before, absl::Time until) {
+    if (!hints_.empty()) until = std::max(until, hints_.back().until);
+    const size_t before = hints_.size();
+    Confirm(worker, name);
+    if (held_before && hints_.size() == before) return false;
+    const bool full = hints_.size() == max_hints_;
+    if (full) Remove(hints_.front().worker, hints_.front().name);
+    hints_.push_back({until, worker, name});
+    return full;
+  }
+
+  void Remove(WorkerKey worker, const BlockName name) {
+    Confirm(worker, name);
+    const auto it = entries_.find(name);
+    if (it == entries_.end()) return;
+    it->second.holders.erase(worker);
+    if (it->second.holders.empty()) Erase(name);
+  }
+  void RemoveWorker(WorkerKey worker) {
+    std::vector<BlockName> names;
+    for (const auto& [name, entry] : entries_) names.push_back(name);
+    for (const BlockName& name : names) Remove(worker, name);
+  }
+  void Expire(absl::Time now) {
+    while (!hints_.empty() && hints_.front().until <= now) {
+      Remove(hints_.front().worker, hints_.front().name);
+    }
+  }
+
+ private:
+  struct Hint {
+    absl::Time until;
+    WorkerKey worker;
+    BlockName name;
+  };
+
+  std::optional<BlockName> OldestLeaf() const {
+    std::set<BlockName> parents;
+    for (const auto& [name, entry] : entries_) parents.insert(entry.parent);
+    std::optional<BlockName> oldest;
+    for (const auto& [name, entry] : entries_) {
+      if (parents.count(name) > 0 || kept_.count(name) > 0) continue;
+      if (!oldest || entry.touched < entries_.at(*oldest).touched) oldest = name;
+    }
+    return oldest;
+  }
+  void Erase(const BlockName name) {
+    entries_.erase(name);
+    hints_.remove_if([&](const Hint& hint) { return hint.name == name; });
+  }
+
+  const size_t max_hints_;
+  std::map<BlockName, Entry> entries_;
+  std::list<Hint> hints_;
+  std::set<BlockName> kept_;
+  uint64_t touches_ = 0;
+};
+
+// Names that random histories are made of: a forest in which some names have several children.
+struct Forest {
+  Forest(std::mt19937* random, int count) {
+    const auto number = [&](uint64_t below) { return (*random)() % below; };
+    const uint64_t kind = number(4);
+    for (int i = 0; i < count; ++i) {
+      BlockName name{(uint64_t{(*random)()} << 32) | (*random)(),
+                     (uint64_t{(*random)()} << 32) | (*random)()};
+      if (kind == 1) name.low <<= 48;                       // All names end in the same bits.
+      if (kind == 2) name.low = 5;                          // Names differ only in `high`.
+      if (kind == 3) name = {uint64_t(i), name.low >> 60};  // Names are small.
+      if (kind == 3 && i == 0) name.low = 1;                // No name is 0.
+      names.push_back(name);
+      // Mostly long chains.
+      const int parent = i == 0 || number(12) == 0 ? -1
+                         : number(5) > 0           ? i - 1
+                                                   : static_cast<int>(number(i));
+      parents.push_back(parent);
+    }
+  }
+  const BlockName& ParentOf(int i) const {
+    static constexpr BlockName kNone{};
+    return parents[i] < 0 ? kNone : names[parents[i]];
+  }
+  // The names from the root of the tree to name `i`.
+  std::vector<BlockName> PathTo(int i) const {
+    std::vector<BlockName> path;
+    for (; i >= 0; i = parents[i]) path.push_back(names[i]);
+    std::reverse(path.begin(), path.end());
+    return path;
+  }
+
+  std::vector<BlockName> names;
+  std::vector<int> parents;  // -1: none.
+};
+
+class History {
+ public:
+  History(uint32_t seed, int names, int chunks, bool sweeps_at_once, uint64_t hash_key = 0)
+      : random_(seed),
+        forest_(&random_, names),
+        options_(Small(chunks, hash_key)),
+        sweeps_at_once_(sweeps_at_once),
+        index_(options_),
+        reference_(sweeps_at_once ? 64 : 1000000),
+        empty_bytes_(index_.bytes()) {}
+
+  void Run(int steps) {
+    for (int i = 0; i < steps && !testing::Test::HasFatalFailure(); ++i) Step();
+    for (WorkerKey worker = 1; worker <= 12; ++worker) {
+      if (!testing::Test::HasFatalFailure()) CompareAll();
+      RemoveWorker(worker);
+    }
+    now_ += absl::Seconds(100);
+    SweepAll(&index_, now_);
+    ASSERT_EQ(index_.names(), 0u);
+    ASSERT_EQ(index_.hints(), 0u);
+    ASSERT_EQ(index_.workers(), 0u);
+    ASSERT_EQ(index_.bytes(), empty_bytes_);
+  }
+
+  uint64_t evictions() const { return index_.evictions(); }
+  uint64_t dropped() const { return index_.dropped(); }
+  const std::vector<Blocks>& answers() const { return answers_; }
+
+ private:
+  uint32_t Number(uint32_t below) { return random_() % below; }
+  WorkerKey SomeWorker() { return 1 + Number(12); }
+
+  void Step() {
+    const uint32_t kind = Number(100);
+    const int i = static_cast<int>(Number(static_cast<uint32_t>(forest_.names.size())));
+    if (kind < 35) {
+      Add(SomeWorker(), forest_.ParentOf(i), forest_.names[i]);
+    } else if (kind < 50) {  // A whole prompt.
+      const WorkerKey worker = SomeWorker();
+      BlockName parent;
+      for (const BlockName& name : forest_.PathTo(i)) {
+        Add(worker, std::exchange(parent, name), name);
+      }
+    } else if (kind < 62) {
+      const WorkerKey worker = SomeWorker();
+      index_.Remove(worker, forest_.names[i]);
+      reference_.Remove(worker, forest_.names[i]);
+    } else if (kind < 72) {
+      const WorkerKey worker = SomeWorker();
+      // The ends of hints of removed workers count until they are swept, so the ends of other hints
+      // may decrease only if the reference knows that all are swept.
+      const absl::Time until =
+          now_ + absl::Milliseconds(2000 + (sweeps_at_once_ ? Number(2000) : 0));
+      BlockName parent;
+      for (const BlockName& name : forest_.PathTo(i)) {
+        if (!NoteRouted(worker, std::exchange(parent, name), name, until)) break;
+      }
+    } else if (kind < 94) {
+      Compare(forest_.PathTo(i));
+    } else if (kind < 95) {
+      RemoveWorker(SomeWorker());
+      if (sweeps_at_once_) Sweep(1000000);
+    } else {
+      now_ += absl::Milliseconds(Number(1000));
+      Sweep(sweeps_at_once_ ? 1000000 : static_cast<int>(Number(800)));
+    }
+    ASSERT_LE(index_.bytes(), options_.max_bytes);
+    if (!sweeps_at_once_) return;
+    ASSERT_EQ(index_.names(), reference_.names());
+    ASSERT_EQ(index_.hints(), reference_.hints());
+  }
+
+  void Compare(const std::vector<BlockName>& prompt) {
+    answers_.push_back(Leading(&index_, prompt));
+    ASSERT_EQ(answers_.back(), reference_.Leading(prompt));
+  }
+  void CompareAll() {
+    for (const BlockName& name : forest_.names) Compare({name});
+  }
+
+  // Repeats in the reference the addition that `add` makes in the index. Returns false if the index
+  // dropped it.
+  template <typename AddToIndex>
+  bool AddAlike(WorkerKey worker, const BlockName& parent, const BlockName& name,
+                bool may_drop_hint, AddToIndex add) {
+    const uint64_t evictions = index_.evictions(), dropped = index_.dropped();
+    add();
+    for (const BlockName& leaf :
+         reference_.BeginAdd(parent, name, index_.evictions() - evictions)) {
+      EXPECT_THAT(Leading(&index_, {{leaf}}), IsEmpty());
+    }
+    if (index_.dropped() == dropped) return true;
+    // The name is the youngest one already, so this look-up changes no order.
+    if (may_drop_hint && Leading(&index_, {{name}}).count(worker) > 0) return true;
+    EXPECT_TRUE(reference_.NothingToEvict());
+    return false;
+  }
+  void Add(WorkerKey worker, const BlockName& parent, const BlockName& name) {
+    const bool added =
+        AddAlike(worker, parent, name, false, [&] { index_.Add(worker, parent, name); });
+    if (!added) return;
+    reference_.FinishAdd(worker, parent, name);
+    reference_.Confirm(worker, name);
+  }
+  bool NoteRouted(WorkerKey worker, const BlockName& parent, const BlockName& name,
+                  absl::Time until) {
+    const bool held_before = reference_.Holds(worker, name);
+    const uint64_t dropped = index_.dropped();
+    const bool full = reference_.full();
+    const bool added = AddAlike(worker, parent, name, full, [&] {
+      index_.NoteRouted(worker, parent, {&name, 1}, until);
+    });
+    if (!added) return false;
+    reference_.FinishAdd(worker, parent, name);
+    const bool ended = reference_.NoteHint(worker, name, held_before, until);
+    EXPECT_EQ(index_.dropped() - dropped, ended ? 1u : 0u);
+    return true;
+  }
+  void RemoveWorker(WorkerKey worker) {
+    index_.RemoveWorker(worker);
+    reference_.RemoveWorker(worker);
+  }
+  void Sweep(int budget) {
+    // Hints that have ended are removed first. The reference has none of them, so all of them have
+    // to go.
+    const bool more = index_.Sweep(now_, static_cast<int>(index_.hints()) + budget);
+    if (sweeps_at_once_) {
+      ASSERT_FALSE(more);
+    }
+    reference_.Expire(now_);
+  }
+
+  std::mt19937 random_;
+  Forest forest_;
+  const PrefixIndex::Options options_;
+  const bool sweeps_at_once_;
+  PrefixIndex index_;
+  Reference reference_;
+  const size_t empty_bytes_;
+  absl::Time now_ = kStart;
+  std::vector<Blocks> answers_;
+};
+
+TEST(PrefixIndexTest, AgreesWithTheReferenceWhileItEvicts) {
+  uint64_t evictions = 0, dropped = 0;
+  for (uint32_t seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    History history(seed, 150, 1, true, seed);
+    history.Run(200);
+    ASSERT_FALSE(testing::Test::HasFailure());
+    evictions += history.evictions();
+    dropped += history.dropped();
+  }
+  EXPECT_GT(evictions, 100000u);
+  EXPECT_GT(dropped, 100u);
+}
+
+TEST(PrefixIndexTest, AgreesWithTheReferenceWhileItSweeps) {
+  for (uint32_t seed = 0; seed < 1000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    History history(seed, 150, 400, false);
+    history.Run(200);
+    ASSERT_FALSE(testing::Test::HasFailure());
+    ASSERT_EQ(history.evictions() + history.dropped(), 0u);
+  }
+}
+
+TEST(PrefixIndexTest, TheKeyOfTheHashTableChangesNoAnswer) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    History one(seed, 150, 1, true, 1), other(seed, 150, 1, true, 2);
+    one.Run(200);
+    other.Run(200);
+    EXPECT_EQ(one.answers(), other.answers());
+    EXPECT_EQ(one.evictions(), other.evictions());
+  }
+}
+
+TEST(PrefixIndexTest, ListsDoTheSameAsSingleNames) {
+  std::mt19937 random(1);
+  uint64_t evictions = 0;
+  for (int round = 0; round < 50; ++round) {
+    const Forest forest(&random, 200);
+    PrefixIndex lists(Small(1)), singles(Small(1));
+    std::vector<PrefixIndex::Change> changes;
+    for (int i = 0; i < 100; ++i) {
+      const WorkerKey worker = 1 + random() % 12;
+      const auto path = forest.PathTo(static_cast<int>(random() % 200));
+      const bool added = random() % 4 > 0, routed = random() % 3 == 0;
+      changes.clear();
+      BlockName parent;
+      for (const BlockName& name : path) {
+        changes.push_back({added, name, parent});
+        if (routed) {
+          singles.NoteRouted(worker, parent, {&name, 1}, kStart);
+        } else if (added) {
+          singles.Add(worker, parent, name);
+        } else {
+          singles.Remove(worker, name);
+        }
+        parent = name;
+      }
+      if (routed) {
+        lists.NoteRouted(worker, kNoParent, path, kStart);
+      } else {
+        lists.Apply(worker, changes);
+      }
+      EXPECT_EQ(Leading(&lists, path), Leading(&singles, path));
+      EXPECT_EQ(lists.names(), singles.names());
+      EXPECT_EQ(lists.hints(), singles.hints());
+    }
+    EXPECT_EQ(lists.evictions(), singles.evictions());
+    evictions += lists.evictions();
+  }
+  EXPECT_GT(evictions, 1000u);
+}
+
+// Sweeps in small parts while names are evicted. Then the order of evictions depends on which names
+// of removed workers are swept already, so the reference only says which answers are possible.
+TEST(PrefixIndexTest, ClaimsNothingFalseWhileItEvictsAndSweeps) {
+  for (uint32_t seed = 0; seed < 1000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const Forest forest(&random, 200);
+    PrefixIndex index(Small(1));
+    const size_t empty = index.bytes();
+    std::map<BlockName, std::map<WorkerKey, absl::Time>> truth;  // Holders, and the end of each.
+    absl::Time now = kStart;
+    for (int i = 0; i < 200; ++i) {
+      const WorkerKey worker = 1 + random() % 12;
+      const auto path = forest.PathTo(static_cast<int>(random() % 200));
+      const uint32_t kind = random() % 10;
+      now += absl::Milliseconds(random() % 100);
+      if (kind < 3) {
+        AddPrompt(&index, worker, path);
+        for (const BlockName& name : path) truth[name][worker] = absl::InfiniteFuture();
+      } else if (kind < 5) {
+        index.NoteRouted(worker, kNoParent, path, now + absl::Seconds(1));
+        for (const BlockName& name : path) {
+          absl::Time& end = truth[name].emplace(worker, absl::InfinitePast()).first->second;
+          end = std::max(end, now + absl::Seconds(1));
+        }
+      } else if (kind < 6) {
+        index.Remove(worker, path.back());
+        truth[path.back()].erase(worker);
+      } else if (kind < 7) {
+        index.RemoveWorker(worker);
+        for (auto& [name, holders] : truth) holders.erase(worker);
+      } else {
+        index.Sweep(now, static_cast<int>(index.hints() + random() % 10));
+        const Blocks held = Leading(&index, path);
+        for (const auto& [holder, blocks] : held) {
+          for (int block = 0; block < blocks; ++block) {
+            const auto& holders = truth[path[block]];
+            ASSERT_EQ(holders.count(holder), 1u);
+            ASSERT_GT(holders.at(holder), now);
+          }
+        }
+      }
+      ASSERT_LE(index.bytes(), Small(1).max_bytes);
+    }
+    for (WorkerKey worker = 1; worker <= 12; ++worker) index.RemoveWorker(worker);
+    SweepAll(&index, now);
+    ASSERT_EQ(index.names(), 0u);
+    ASSERT_EQ(index.hints(), 0u);
+    ASSERT_EQ(index.bytes(), empty);
+  }
+}
+
+}  // namespace
+}  // namespace baton
