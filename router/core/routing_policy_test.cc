@@ -267,6 +267,10 @@ TEST(LeastLoadedPolicyTest, TheFirstFactThatDiffersDecides) {
        LegKind::kPrefill,
        {.free_blocks = 0},
        {.free_blocks = -1}},
+      {"more free blocks than the lowest number there is",
+       LegKind::kPrefill,
+       {.free_blocks = 0},
+       {.free_blocks = std::numeric_limits<int64_t>::min()}},
       {"not to avoid", LegKind::kPrefill, {.prompt_tokens = kMax}, {.avoid = true}},
 
       {"room",
