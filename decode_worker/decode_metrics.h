@@ -22,7 +22,7 @@ struct DecodeMetrics {
   // Sequences per step. Counts only steps that generate tokens, and leaves out sequences that have
   // ended.
   Histogram step_sequences{BatchBounds()};
-  Histogram step_prompt_tokens{TokensBounds()};  // only of steps with chunks of prompts
+  Histogram step_prompt_tokens{TokensBounds()};  // per step; counts only steps with prompt tokens
   Counter steps_ahead;     // steps started before the tokens of the previous step were known
   Counter surplus_tokens;  // tokens sampled for sequences that had ended
   Counter generated_tokens;

@@ -126,7 +126,8 @@ TEST_P(DecodePrefixTest, TheBlockOfTheLastTokenIsComputedOrPulledAlways) {
   ExpectAllBack();
 }
 
-// Several answers to one prompt are pulled once: the other tickets wait, and pull the last block.
+// Four tickets have the same prompt. The first one pulls all blocks of the prompt. The others wait,
+// and then pull only the prompt's last block.
 TEST_P(DecodePrefixTest, TicketsWaitForBlocksThatArePulled) {
   DecodeMetrics metrics;
   Start(64, {.metrics = &metrics});
@@ -202,7 +203,7 @@ TEST_P(DecodePrefixTest, APromptWaitsForBlocksThatArePulled) {
   ASSERT_TRUE(Submit(JobOf(Tokens(9), 6), &other).ok());
   WorkerTurn();
   EXPECT_FALSE(waiting.reserved);
-  EXPECT_TRUE(other.reserved);  // does not wait behind it
+  EXPECT_TRUE(other.reserved);  // does not wait behind `waiting`
   Settle();
   EXPECT_EQ(waiting.cached, 16);
   EXPECT_EQ(waiting.ids(), handover->answer);

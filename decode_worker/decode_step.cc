@@ -107,7 +107,8 @@ bool DecodeCore::PromptWaitsFor(int blocks) const {
 }
 
 // Takes the first blocks of a prompt. Returns false, and takes none, if the prompt can't begin now.
-// If it waits for a block that is coming for another sequence, `wait.since` is then set.
+// `wait.since` is then set if the prompt waits for a block that another sequence is pulling or
+// computing.
 bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
   int older = 0;  // number of older sequences; younger ones take turns with the prompt
   for (const auto& [id, other] : sequences_) {
@@ -161,7 +162,7 @@ bool DecodeCore::IsComing(const Sequence& sequence, size_t block) const {
 // chunk_tokens tokens: one for each of the `batch` sequences, and the rest for prompts. The prompts
 // get at least one block of tokens (at most chunk_tokens), so that they go on however large the
 // batch is. While the oldest queued prompt can't begin, no younger queued prompt begins, unless the
-// oldest one only waits for a block that is coming for another sequence.
+// oldest one only waits for a block that another sequence is pulling or computing.
 std::vector<DecodeCore::Chunk> DecodeCore::PlanChunks(int batch, absl::Time now) {
   std::vector<Chunk> chunks;
   int room = std::max(options_.chunk_tokens - batch,

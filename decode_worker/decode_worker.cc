@@ -163,7 +163,7 @@ void DecodeCore::HandOutPart(Sequence* sequence, int chunk, absl::StatusOr<Sampl
 }
 
 // Gives names to the blocks that are full of tokens whose KV is known to be right. The token that
-// the next step takes in has none yet. A step that still runs writes only behind these blocks.
+// the next step takes in has no KV yet. A step that still runs writes only behind these blocks.
 void DecodeCore::NameBlocks(Sequence* sequence) {
   const int full = sequence->written / layout_.block_tokens;
   if (full == sequence->named) return;
@@ -233,8 +233,8 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
 }
 
 // Reserves the blocks of a sequence in kAwaiting and starts its pull, or ends the sequence if the
-// blocks are not free. Returns false, and reserves none, while the next block is coming for another
-// sequence.
+// blocks are not free. Returns false, and reserves none, while another sequence is pulling or
+// computing the first block that this sequence does not find in the cache.
 bool DecodeCore::Reserve(Sequence* sequence, absl::Time now) {
   std::vector<BlockId> found =
       FindPrefix(sequence->chain, sequence->job.tokens, sequence->job.cache);
@@ -286,7 +286,8 @@ bool DecodeCore::ReserveAwaiting(absl::Time now) {
   bool worked = false;
   for (auto it = awaiting_.begin(); it != awaiting_.end();) {
     Sequence* sequence = Find(*it);
-    // Removed first, because a sequence that ends also removes itself.
+    // Removes the sequence from awaiting_ before Reserve, because a sequence that ends in Reserve
+    // also removes itself.
     const JobId id = sequence->id;
     it = awaiting_.erase(it);
     if (Reserve(sequence, now)) {

@@ -108,8 +108,9 @@ using DecodeUpdate = std::variant<DecodeReserved, DecodePromptTokens, DecodeToke
 // with their sequences. When no block is free, the youngest sequence is preempted.
 //
 // Full blocks of prompts and answers stay in the prefix cache when their sequence has ended. The
-// leading blocks that a new sequence finds there are neither pulled nor computed. If the next block
-// of a prompt that is computed here is coming for another sequence, the prompt waits for it.
+// leading blocks that a new sequence finds there are neither pulled nor computed. If the
+// sequence needs a further block, and another sequence is just pulling or computing that block, it
+// waits for that block.
 //
 // RunOnce starts at most one step and waits for at most one. If the backend samples on the device,
 // RunOnce waits for the step before the one that it has started; otherwise it waits for the step

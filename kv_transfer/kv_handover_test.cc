@@ -242,7 +242,7 @@ TEST_F(HandoverTest, CorruptBytesAreDataLoss) {
   Run(absl::Milliseconds(50));
   ASSERT_TRUE(result_.has_value());
   EXPECT_TRUE(absl::IsDataLoss(result_->status)) << result_->status;
-  // The owner learns of it, because no other reader may get these blocks.
+  // The owner learns that the bytes were wrong, because no other reader may get these blocks.
   ASSERT_TRUE(ended_.has_value());
   EXPECT_TRUE(absl::IsDataLoss(*ended_)) << *ended_;
   EXPECT_EQ(owner_.publisher->open_handovers(), 0);

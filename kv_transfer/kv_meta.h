@@ -42,8 +42,8 @@ struct KvMeta {
   static bool CheckPattern(WorkerEpoch epoch, size_t offset, const std::byte* data, size_t bytes);
 };
 
-// Seed for the checksum of one layer of one block. It depends on the owner and the place, so that
-// right bytes from the wrong place give a wrong checksum.
+// Seed for the checksum of one layer of one block. All four arguments change it. So bytes that
+// belong to another owner, block or layer, or to another use of the block, give a wrong checksum.
 uint64_t KvSeed(WorkerEpoch owner, BlockId block, uint64_t generation, int layer);
 
 // Returns the checksum of the layout.LayerBytes() bytes at `data`, which lies in host memory.

@@ -17,7 +17,7 @@ struct KvNote {
   enum class Type : uint8_t {
     kHello = 1,     // reader -> owner: "Are you there?" (nonce)
     kHelloAck = 2,  // owner -> reader: "Yes." (the same nonce)
-    kOpen = 3,      // reader -> owner: pulls this hand-over; repeated as a renewal
+    kOpen = 3,      // reader -> owner: "I pull this hand-over."; repeated to renew the lease
     // owner -> reader: the blocks and layers that are ready, in the fields from `full_blocks` to
     // `payload`
     kState = 4,

@@ -10,7 +10,8 @@
 namespace baton {
 namespace {
 
-// Compares in constant time, so that the time does not reveal how many bytes were right.
+// Compares two secrets in constant time, so that the time does not reveal how many bytes of a
+// guessed secret were right.
 bool SameSecret(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   unsigned char difference = 0;

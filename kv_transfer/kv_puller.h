@@ -138,8 +138,7 @@ class KvPuller {
   uint64_t served_ = 0;  // id of the pull that last began to read a piece
   size_t in_flight_ = 0;
   std::map<uint64_t, std::unique_ptr<Running>> pulls_;
-  // Keyed by the hand-over and the number of the attempt. SecretKey() makes the first number from
-  // the hand-over's secret.
+  // Each key has two numbers: SecretKey() of the hand-over's secret, and the number of the attempt.
   std::map<std::pair<uint64_t, uint32_t>, Release> releases_;
 };
 

@@ -74,7 +74,7 @@ TEST_F(PrefillPrefixTest, SaltsAndOptOutsShareNothing) {
   };
   const auto prompt = Prompt(20);
   EXPECT_EQ(run(prompt, "", CacheUse::kOff), 0);
-  EXPECT_EQ(run(prompt, "", CacheUse::kOn), 0);  // the first one left nothing
+  EXPECT_EQ(run(prompt, "", CacheUse::kOn), 0);  // the run with kOff left nothing in the cache
   EXPECT_EQ(run(prompt, "a", CacheUse::kOn), 0);
   EXPECT_EQ(run(prompt, "b", CacheUse::kOn), 0);
   EXPECT_EQ(run(prompt, "", CacheUse::kOff), 0);
@@ -197,11 +197,11 @@ TEST_F(PrefillPrefixTest, ARefreshedPromptRemovesWhatItWouldHaveFound) {
   job.cache = CacheUse::kRefresh;
   job.cache_salt = "other";
   EXPECT_EQ(Run(job).first->cached_tokens, 0);
-  EXPECT_EQ(Cached(prompt), 16);  // the refreshed one had another salt
+  EXPECT_EQ(Cached(prompt), 16);  // the refreshed prompt had another salt
   job.cache_salt.clear();
   const Record refreshed = Run(job);
   EXPECT_EQ(refreshed.first->cached_tokens, 0);
-  // The refreshed prompt leaves its own blocks, and those of before are gone.
+  // The refreshed prompt leaves its own blocks in the cache, and the blocks of `old` are gone.
   const Record next = Run(Job(prompt));
   EXPECT_EQ(next.first->cached_tokens, 16);
   for (int i = 0; i < 4; ++i) {

@@ -77,8 +77,8 @@ using PrefillUpdate = std::variant<KvTicket, PrefillPromptTokens, PrefillFirstTo
 // blocks, no other prompt overtakes it (PrefillCore::Admit and PlanChunks, prefill_worker.cc).
 //
 // Full blocks stay in the prefix cache when their hand-over has ended. A prompt computes only what
-// follows the blocks that it finds there. If the next block is being computed for another prompt,
-// it waits for that block, and prompts behind it may overtake it.
+// follows the blocks that it finds there. If the first block that it does not find is being
+// computed for another prompt, it waits for that block, and prompts behind it may overtake it.
 class PrefillWorker : public WorkerCore {
  public:
   // Receives the reports about one job. Called on the loop thread; must not block.
@@ -93,8 +93,8 @@ class PrefillWorker : public WorkerCore {
     int chunk_tokens = 512;  // max tokens in one step, over all prompts; a multiple of block_tokens
     int max_batch = 64;      // max prompts in one step
     int context = 0;         // longest prompt and answer together, in tokens; 0: the model's limit
-    // Min bytes of a slice, in which the KV of a chunk is published. If one layer of the chunk has
-    // fewer bytes, a slice takes several layers.
+    // The KV of a chunk is published in slices. This is the min number of bytes in a slice. If one
+    // layer of the chunk has fewer bytes, a slice takes several layers.
     size_t slice_bytes = 256 << 10;
     PrefixCacheSettings cache;
     bool reuse_last_freed = false;      // for tests: the block that was freed last is reused first

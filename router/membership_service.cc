@@ -153,9 +153,9 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     Close(status);
   }
 
-  // Asks at the worker's address who answers there, before the core is told of the worker. A worker
-  // that the router can't reach would look alive, because it reports its load, but fail every
-  // request.
+  // Asks which process answers at the worker's address, before the core is told of the worker. A
+  // worker that the router can't reach would look alive, because it reports its load, but fail
+  // every request.
   void AskIdentity() {
     MutexLock lock(&mutex_);
     if (end_) return;

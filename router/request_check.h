@@ -27,7 +27,7 @@ struct RequestLimits {
 
 // Checks everything about a request that does not depend on the workers, and turns its prompt into
 // tokens. It may take long for a long text, so call it on another thread than the core's. Returns
-// NotFound for another model. Returns InvalidArgument, with field and value, for everything else.
+// NotFound for another model. Returns InvalidArgument, with field and value, for any other fault.
 // Any thread.
 absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                             const ServedModel& model, const RequestLimits& limits,

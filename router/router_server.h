@@ -39,10 +39,10 @@ class RouterServer {
   // HOST:PORT that the server listens on. Any thread.
   const std::string& address() const;
   // Refuses new requests, lets running ones finish for up to `grace`, then ends the rest with
-  // Unavailable. No thread of the server runs afterwards. One thread, which must not be one of the
-  // server's own. A second call does nothing.
+  // Unavailable. No thread of the server runs afterwards. Call it on one thread, which must not be
+  // one of the server's own. A second call does nothing.
   void Shutdown(absl::Duration grace);
-  // Counts as of the last turn of the event loop. Any thread.
+  // The values that the counters had at the last turn of the event loop. Any thread.
   RouterCounters counters() const;
   // Metrics as they are now. Any thread.
   const RequestMetrics& request_metrics() const;

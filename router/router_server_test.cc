@@ -686,8 +686,9 @@ TEST_F(RouterServerTest, AWorkerAtWhoseAddressAnotherProcessAnswersIsRefused) {
   EXPECT_THAT(status.error_message(), HasSubstr(absl::StrCat("protocol ", kProtocolVersion - 1)));
 }
 
-// A worker goes away while the router asks at its address, where nobody ever answers. The stream
-// ends without waiting for the time limit of that call, and so does the router's shutdown.
+// A worker goes away while the router asks which process answers at its address. No process ever
+// answers there. The stream ends without waiting for the time limit of that call, and so does the
+// router's shutdown.
 TEST_F(RouterServerTest, AWorkerMayLeaveWhileTheRouterAsksWhoAnswers) {
   RouterServer::Options options;
   options.connect_limit = absl::Hours(1);

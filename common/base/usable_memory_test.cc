@@ -49,7 +49,7 @@ TEST(UsableMemoryTest, TheMachineWhereNoGroupSaysLess) {
                 .memory()
                 .limit,
             "/proc/meminfo");
-  // A limit of a control group that is above the machine's memory has no effect.
+  // If a control group's limit is above the machine's memory, the limit has no effect.
   EXPECT_EQ(Root()
                 .Add(kSelf, "0::/\n")
                 .Add("sys/fs/cgroup/memory.max", absl::StrCat(64 * kGib))

@@ -22,9 +22,10 @@ struct PrefixScope {
   std::string salt;                // chosen by the caller; empty: shares with all without a salt
 };
 
-// Names full blocks of KV by a SHA-256 chain. The root of the chain covers the scope, and each name
-// covers the name of the parent, which is the block before it, and the block's token ids. So a name
-// stands for the whole prefix up to the end of its block. The first 128 bits of each hash are kept,
+// Names full blocks of KV by a SHA-256 chain. The root of the chain is a hash of the scope. A
+// block's name is a hash of two things: its own token ids, and the name of its parent. The parent
+// is the block before it or, for the first block, the root. So a name stands for the whole prefix
+// up to the end of its block. The first 128 bits of each hash are kept,
 // which is enough: to find two prefixes with one name takes about 2^64 hashes (FIPS 180-4).
 //
 // One thread at a time. A namer keeps only scratch memory, so any namer gives the same names.

@@ -24,7 +24,8 @@ namespace baton {
 class BlockPool {
  public:
   enum class Reuse {
-    // takes the shortest free run that is long enough: neighbouring blocks make fewer transfers
+    // takes the shortest run of free blocks that is long enough, because the KV of neighbouring
+    // blocks is sent in fewer transfers
     kContiguous,
     kLastFreed,  // for tests: last in, first out, which shows late writes to freed blocks soonest
   };
@@ -67,7 +68,7 @@ class BlockPool {
   std::vector<int> references_;
   int free_blocks_;
   std::map<BlockId, int> runs_;  // for kContiguous: free runs, first block -> number of blocks
-  std::set<std::pair<int, BlockId>> runs_by_size_;  // the runs of runs_, by length
+  std::set<std::pair<int, BlockId>> runs_by_size_;  // length and first block of each run in runs_
   std::vector<BlockId> stack_;                      // for kLastFreed: free blocks
 };
 

@@ -79,8 +79,9 @@ void PrefixCache::Name(PrefixChain* chain, absl::Span<const TokenId> tokens,
   BATON_CHECK(full <= blocks.size() && full * block_tokens_ <= tokens.size())
       << full << " of " << blocks.size() << " blocks, " << tokens.size() << " tokens";
   chain->Extend(tokens.first(full * block_tokens_), &namer_);
-  // Begins after the last block whose name is here. Usually that is the last block that this
-  // sequence has named. The other block that had a name first may have been evicted since.
+  // Begins after the last block whose name is in the cache. Usually that is the last block for
+  // which Name was called. But a name that another sequence's block had may be gone, because that
+  // block was evicted. This sequence's block then gets the name.
   size_t next = full;
   while (next > 0 && !Has(chain->names()[next - 1])) --next;
   for (; next < full; ++next) {
@@ -95,7 +96,7 @@ void PrefixCache::Name(PrefixChain* chain, absl::Span<const TokenId> tokens,
     by_name_.emplace(entry.name, block);
     pool_->AddRef(block);
     if (options_.content_hash) entry.content = options_.content_hash(block);
-    ++evictable_;  // until NoteHeld
+    ++evictable_;  // NoteHeld subtracts this again
     Link(block, parent);
     NoteHeld(block);
   }
@@ -141,7 +142,8 @@ void PrefixCache::NoteIdle(BlockId block) {
 void PrefixCache::RemoveName(BlockId block) {
   Entry& entry = entries_[block];
   BATON_CHECK(entry.named && entry.first_child == kNoBlock) << "block " << block;
-  // A block that is held leaves the tree as if it became idle first, so that its parents do too.
+  // A held block becomes idle before it leaves the tree, so that a parent that is held only because
+  // of this block becomes idle too.
   if (Held(block)) NoteIdle(block);
   --evictable_;
   idle_.erase({entry.idle_since, block});

@@ -71,8 +71,9 @@ class PrefixCache {
   // written by steps that ended without an error, or by a pull that was validated. `blocks` and
   // `tokens` are those of the sequence, which must refer to the blocks. Extends `chain` as needed.
   //
-  // If another block has a name already, it keeps it, and this sequence's block stays without a
-  // name. Blocks after a block that Forget() was called for get no name.
+  // If another block already has the name that a block would get, the other block keeps the name,
+  // and this sequence's block stays without one. Blocks after a block that Forget() was called for
+  // get no name.
   void Name(PrefixChain* chain, absl::Span<const TokenId> tokens, absl::Span<const BlockId> blocks,
             int full_blocks);
   // Removes the names of these blocks, and of all their descendants, because their content can't be
@@ -123,8 +124,8 @@ class PrefixCache {
   std::vector<TokenId> tokens_;  // token ids of the blocks with a name: [blocks, block_tokens]
   absl::flat_hash_map<BlockName, BlockId, BlockName::Hash> by_name_;
   int evictable_ = 0;  // blocks with a name that are not held
-  // The evictable blocks, by the time since which they are idle. A block is held as long as one of
-  // its children, so it is idle later than all of them, and the first block here has no children.
+  // The evictable blocks, in the order in which they became idle. A block is held while any of its
+  // children is held, so it becomes idle after all of them. The first block here has no children.
   std::set<std::pair<uint64_t, BlockId>> idle_;
   uint64_t clock_ = 0;  // counts the times that a block became idle
   Counters counters_;

@@ -157,7 +157,7 @@ TEST_F(PrefixCacheTest, PrivateCopyGetsTheNameOnceItIsFreeAgain) {
   TestSequence one = Begin({1, 2}), two = Begin({1, 2, 3, 4});
   NameAll(&one);
   cache_.Release(one.blocks);
-  const auto rest = cache_.Take(4).value();  // evicts the first one's block
+  const auto rest = cache_.Take(4).value();  // evicts the block of `one`
   EXPECT_EQ(cache_.named_blocks(), 0);
   NameAll(&two);
   EXPECT_THAT(Hit({1, 2, 3, 4}), ElementsAre(two.blocks[0], two.blocks[1]));
@@ -173,7 +173,7 @@ TEST_F(PrefixCacheTest, ForgottenBlocksAreNotFoundAndGetNoNameAgain) {
   cache_.Forget(poisoned.blocks);
   EXPECT_EQ(cache_.named_blocks(), 0);
   EXPECT_THAT(Hit({1, 2, 3, 4}), IsEmpty());
-  NameAll(&sharer);  // computed from blocks that can't be trusted
+  NameAll(&sharer);  // its KV was computed from blocks that can't be trusted
   EXPECT_EQ(cache_.named_blocks(), 0);
   cache_.Release(poisoned.blocks);
   cache_.Release(sharer.blocks);

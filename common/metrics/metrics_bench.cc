@@ -34,7 +34,7 @@ void Observe(benchmark::State& state) {
 }
 BENCHMARK(Observe);
 
-// Writes a page as large as a router's.
+// Writes a page of metrics that is as large as the page of a router.
 void Page(benchmark::State& state) {
   Histogram seconds(SecondsBounds());
   MetricRegistry registry;

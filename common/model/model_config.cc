@@ -68,9 +68,9 @@ void RefuseUnsupported(JsonReader& json) {
   }
 }
 
-// Warns if the file asks for beam search. Beam search only looks for a likely answer of the same
-// model in another way. Baton samples instead, which also gives answers of this model, so the model
-// need not be refused.
+// Warns if the configuration file `path` asks for beam search. Beam search only looks for a likely
+// answer of the same model in another way. Baton samples instead, which also gives answers of this
+// model, so the model need not be refused.
 void WarnOfBeams(JsonReader& json, const std::string& path, std::vector<std::string>* warnings) {
   for (const absl::string_view key : {"num_beams", "num_beam_groups"}) {
     const int value = json.Int(key, 1, kMaxContext, 1);

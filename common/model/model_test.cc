@@ -189,7 +189,7 @@ TEST(ModelTest, TensorsThatFollowFromTheRestAreIgnored) {
   folder.Write(kWeights, SafetensorsBytes(tensors));
   EXPECT_TRUE(Load(folder).ok()) << Load(folder);
   folder.EditJson("config.json", [](json& config) { config["tie_word_embeddings"] = true; });
-  // The file has lm_head.weight, which tied embeddings do not need.
+  // The checkpoint has lm_head.weight, which tied embeddings do not need.
   EXPECT_TRUE(Load(folder).ok()) << Load(folder);
 }
 

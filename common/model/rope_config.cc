@@ -106,7 +106,7 @@ float Power(float theta, float exponent) {
   return static_cast<float>(std::pow(double{theta}, double{exponent}));
 }
 
-// Returns the exponents 2i / dims of all rotated pairs, in float.
+// Returns the exponents of all rotated pairs, in float. Pair i has the exponent 2i / dims.
 std::vector<float> Exponents(int dims) {
   std::vector<float> exponents(dims / 2);
   for (size_t i = 0; i < exponents.size(); ++i) {
@@ -178,8 +178,8 @@ RopeConfig ReadRopeConfig(JsonReader& json, const RopeSizes& sizes) {
   config.theta = json.Number("rope_theta", 1, kLargestTheta, config.theta);
   config.dims = ReadDims(json, sizes.head_dim, sizes.partial);
   const int outer_original = json.Int(kOriginalContext, 1, kMaxContext, sizes.original_context);
-  // If a file has both rope_scaling and rope_parameters, only rope_scaling is read, as in both
-  // versions of transformers.
+  // If config.json has both rope_scaling and rope_parameters, only rope_scaling is read, as in
+  // versions 4 and 5 of transformers.
   const bool five = !json.Has("rope_scaling") && json.Has("rope_parameters");
   if (!five && !json.Has("rope_scaling")) return config;
 

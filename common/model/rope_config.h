@@ -40,7 +40,7 @@ struct RopeSizes {
   int max_position_embeddings = 0;
   bool partial = false;  // true if config.json may say that only a part of each head is rotated
   bool yarn_is_long = false;  // set for Phi-3: its old folders call longrope "su" or "yarn"
-  int original_context = 0;   // default if the file has none; 0: max_position_embeddings
+  int original_context = 0;   // default if config.json has none; 0: max_position_embeddings
 };
 
 // Reads `rope_theta` and `rope_scaling` as transformers 4 writes them, or `rope_parameters` as

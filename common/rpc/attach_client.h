@@ -20,7 +20,7 @@ namespace baton {
 // `warning_interval`.
 class AttachClient {
  public:
-  // Tells how the routers take this worker.
+  // Tells how many routers have accepted this worker, and if any router may refuse it.
   struct Standing {
     // Number of routers that have accepted this worker and whose peers were passed to `peers`.
     int attached = 0;

@@ -21,8 +21,8 @@ using Ints = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
 using Doubles = double __attribute__((vector_size(kLanes * sizeof(double))));
 using Longs = uint64_t __attribute__((vector_size(kLanes * sizeof(uint64_t))));
 
-// Constants to compute e^x. With x = k ln 2 + r and |r| <= ln 2 / 2, e^x is a polynomial in r,
-// times 2^k.
+// Constants to compute e^x. If x = k ln 2 + r for an integer k, with |r| <= ln 2 / 2, then e^x is
+// 2^k times e^r, and a polynomial in r gives e^r.
 constexpr double kLowest = -32;  // down to this x, a weight is 0
 constexpr double kLog2E = 1.4426950408889634;
 constexpr double kLn2High = 6.93147180369123816490e-01;

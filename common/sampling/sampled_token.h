@@ -16,7 +16,7 @@ struct TokenLogprob {
 // One generated token.
 struct SampledToken {
   TokenId id = 0;
-  int position = 0;               // absolute: the first token after a prompt of n has position n
+  int position = 0;               // index in the whole sequence; the prompt's first token has 0
   std::optional<float> logprob;   // set if the request asked for logprobs
   std::vector<TokenLogprob> top;  // most likely first, lower id first among equals
 };

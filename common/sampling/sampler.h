@@ -42,7 +42,8 @@ absl::Status NoTokenLeftToSample(int position);  // InvalidArgument: the options
 //
 // These options change the logits first, in this order, as in vLLM and transformers:
 //   logit_bias          adds the bias
-//   repetition_penalty  tokens of prompt and answer: l > 0 ? l / penalty : l * penalty
+//   repetition_penalty  tokens of prompt and answer: divides a logit above 0 by the penalty, and
+//                       multiplies any other logit by it
 //   frequency_penalty   tokens of the answer: subtracts the penalty times their count
 //   presence_penalty    tokens of the answer: subtracts the penalty once
 //   bad_words           bans the last token of a word after its other tokens. As in transformers,

@@ -300,8 +300,8 @@ bool Bpe::TakeApart(absl::string_view word, Scratch* scratch) const {
       unknown_before = false;
       add(id, at);
     } else if (byte_fallback_ && add_bytes(word.substr(at, c.bytes))) {
-      // An unknown token for an earlier character that has not been added yet is added after these
-      // bytes, as in Hugging Face tokenizers.
+      // If an unknown token is waiting to be added, it stands for a character before these bytes.
+      // It is still added after them, as in Hugging Face tokenizers.
     } else if (unknown_ >= 0) {
       in_place = false;
       if (unknown_before && !fuse_unknown_) add(unknown_, at);

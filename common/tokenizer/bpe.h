@@ -36,7 +36,7 @@ class Bpe {
   };
 
   // Appends the tokens of one word that the pre-tokeniser has cut. The word may have at most 1 GiB.
-  // O(n log n) for any word.
+  // Takes O(n log n) time for any word of n bytes.
   void Encode(absl::string_view word, Scratch* scratch, std::vector<TokenId>* out) const;
 
  private:

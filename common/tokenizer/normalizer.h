@@ -17,7 +17,7 @@ namespace baton {
 // Sequence of these. Constant once built; any thread.
 class Normalizer {
  public:
-  // Reads the normalizer. `node` must be nullopt if the file has none.
+  // Reads the normalizer. `node` must be nullopt if tokenizer.json has none.
   static absl::StatusOr<Normalizer> FromJson(const std::optional<JsonNode>& node);
 
   // Returns a view of `text` itself or of `*buffer`. Returns InvalidArgument if the pattern of a

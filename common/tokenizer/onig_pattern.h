@@ -11,9 +11,9 @@ namespace baton {
 // patterns are written for the engine Oniguruma with Ruby syntax. The result matches exactly what
 // Oniguruma matches. The two engines differ in \s (PCRE2's includes U+180E), \w, \v, \h, {,n},
 // {n,m}+ and more. Supports alternation, groups, look-around, quantifiers, classes, \p{general
-// category or script}, and (?i:...) over ASCII. Returns InvalidArgument with the place for
-// everything else, and for more than 16 KiB, so a pattern never gets another meaning. Time is
-// linear.
+// category or script}, and (?i:...) over ASCII. For everything else, returns InvalidArgument with
+// the position in the pattern, so that a pattern never gets another meaning. Also returns
+// InvalidArgument for a pattern of more than 16 KiB. Time is linear.
 absl::StatusOr<std::string> PatternFromOniguruma(absl::string_view pattern);
 
 // Returns a pattern that matches exactly `text`.

@@ -14,8 +14,8 @@ namespace baton {
 // such as BOS and EOS. Supports no post-processor, `TemplateProcessing`, `ByteLevel` (which only
 // changes offsets), and a `Sequence` of these.
 struct PostProcessor {
-  // Reads the post-processor. `node` must be nullopt if the file has none. Every id must be a token
-  // of `vocabulary`.
+  // Reads the post-processor. `node` must be nullopt if tokenizer.json has none. Every id must be a
+  // token of `vocabulary`.
   static absl::StatusOr<PostProcessor> FromJson(const std::optional<JsonNode>& node,
                                                 const Vocabulary& vocabulary);
 

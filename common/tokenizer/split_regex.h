@@ -27,7 +27,8 @@ class SplitRegex {
   // Calls `piece` for each match and for each part between matches, in order. All these parts
   // together are `text`. A match may be empty, but not right after another match. `text` must be
   // well-formed UTF-8 of at most 1 GiB. Returns InvalidArgument if matching exceeds its limit of
-  // steps or memory. `piece` has then been called for the parts before this place.
+  // steps or memory. `piece` has then been called for the parts before the point at which matching
+  // stopped.
   absl::Status Split(absl::string_view text,
                      absl::FunctionRef<void(absl::string_view text, bool matched)> piece) const;
 

@@ -47,8 +47,8 @@ class Tokenizer {
   absl::StatusOr<std::vector<TokenId>> Encode(absl::string_view utf8,
                                               EncodeOptions options = {}) const;
 
-  // Returns the text that the file's decoder makes of `ids`. Unknown ids give no text. With
-  // `skip_special`, special tokens give no text either.
+  // Returns the text that the decoder of tokenizer.json makes of `ids`. Unknown ids give no text.
+  // If `skip_special` is true, special tokens give no text either.
   std::string Decode(absl::Span<const TokenId> ids, bool skip_special) const;
 
   // Returns the bytes that a token adds to a text in which other tokens come before it. These bytes
@@ -63,8 +63,8 @@ class Tokenizer {
   bool IsToken(TokenId id) const { return vocabulary_.Contains(id); }
   bool IsSpecial(TokenId id) const { return IsToken(id) && special_[id]; }
 
-  // TokenToId and TokenText convert between an id and its text as spelled in the file. For
-  // example, the file has "Ġthe" for " the", and "<|im_end|>" for itself.
+  // TokenToId and TokenText convert between an id and its text as spelled in tokenizer.json. For
+  // example, this file spells " the" as "Ġthe", and "<|im_end|>" as itself.
   std::optional<TokenId> TokenToId(absl::string_view text) const { return vocabulary_.Find(text); }
   absl::string_view TokenText(TokenId id) const { return vocabulary_.Text(id); }
 

@@ -327,8 +327,8 @@ TEST(TokenizerFileTest, DecoderStepsThatMultiplyAreRefused) {
   EXPECT_EQ(with_steps(2, 500).message(),
             "t.json: $.decoder.decoders[1]: the steps up to here make a text up to 250000 times as "
             "long; supported: at most 512 times");
-  // The limit is for all steps of the decoder together. Here the step before ByteFallback makes a
-  // text 23 times as long, and the step after it again: 23 * 23 = 529.
+  // The limit of 512 is for all steps of the decoder together. Here the step before ByteFallback
+  // makes a text 23 times as long. The step after ByteFallback does so again: 23 * 23 = 529.
   EXPECT_EQ(with_steps(1, 23).message(),
             "t.json: $.decoder.decoders[2]: the steps up to here make a text up to 529 times as "
             "long; supported: at most 512 times");

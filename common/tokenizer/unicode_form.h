@@ -11,7 +11,7 @@ enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };
 
 // Converts `text`, which must be well-formed UTF-8, to `form` as Hugging Face tokenizers does. It
 // uses the tables of Unicode 9, so combining marks and decompositions added later are not changed.
-// O(n log n) for any input.
+// Takes O(n log n) time for any text of n bytes.
 std::string NormalizeUnicode(UnicodeForm form, absl::string_view text);
 
 // Returns the smallest first byte of a character that `form` may change. If all bytes of a text are

@@ -15,8 +15,8 @@ namespace baton {
 // times the size of the largest vocabularies in use.
 inline constexpr TokenId kMaxVocabSize = 1 << 22;
 
-// Maps texts to ids and ids to texts. Texts are spelled as in the file: byte-level tokens use the
-// byte alphabet. Built once, then constant. Ids may have gaps.
+// Maps texts of tokens to ids, and ids to texts. Texts are spelled as in tokenizer.json: byte-level
+// tokens use the byte alphabet. Built once, then constant. Ids may have gaps.
 class Vocabulary {
  public:
   // Adds a token. Returns InvalidArgument, and changes nothing, if the text already has another id,

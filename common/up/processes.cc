@@ -17,7 +17,8 @@ constexpr absl::Duration kAfterGrace = absl::Seconds(5);
 // some memory to other programs.
 constexpr int kTenThousandthsOfGpu = 9000;
 constexpr int kTenThousandthsOfMachine = 8000;
-constexpr int kWorkersThatFit = 2;  // number of workers that fit with the default of --memory-share
+// Number of workers that fit into the machine's memory with the default of --memory-share.
+constexpr int kWorkersThatFit = 2;
 
 // Returns the number of workers whose backend is `cuda`.
 int WorkersOnGpu(const UpOptions& options) {

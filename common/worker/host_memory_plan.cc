@@ -90,7 +90,7 @@ class Planner {
 
  private:
   int64_t Tokens(int64_t blocks) const { return blocks * layout_.block_tokens; }
-  // Returns the context that a pool of `blocks` blocks can serve.
+  // Returns the max tokens of a sequence if the pool has `blocks` blocks.
   int Context(int64_t blocks) const {
     return static_cast<int>(std::min<int64_t>(wanted_context_, Tokens(blocks)));
   }
@@ -244,7 +244,7 @@ class Planner {
 
   const HostMemoryPlan::Options& options_;
   const KvLayout& layout_;
-  const int wanted_context_;  // context to serve, if the pool can hold so many tokens
+  const int wanted_context_;  // max tokens of a sequence, if the pool can hold so many
   const int min_tokens_;      // tokens that a pool has to hold
 };
 

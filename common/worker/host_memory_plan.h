@@ -25,7 +25,7 @@ namespace baton {
 //     time both fit.
 //   - If `kv_bytes` is not set, the pool is never larger than `max_sequences` sequences can fill.
 //   - The pool holds at least min(kMinTokens, the model's context) tokens, and at least one
-//     sequence of the served context.
+//     sequence of `context` tokens.
 struct HostMemoryPlan {
   static constexpr int kMinTokens = 2048;
   static constexpr uint64_t kMaxAutoBytes = uint64_t{8} << 30;
@@ -39,7 +39,7 @@ struct HostMemoryPlan {
     // True if the weights lie in the page cache, which all workers of a machine share. Otherwise
     // they belong to this process and count against its share.
     bool weights_shared = true;
-    StepSize max = {512};   // the largest step; its context is ignored
+    StepSize max = {512};   // the largest step; max.context is ignored
     int threads = 1;        // compute threads
     int max_sequences = 0;  // sequences that may hold KV at the same time; 0: any number
     // Max tokens of a sequence. 0 means the model's context, or the number of tokens that the pool
@@ -62,7 +62,7 @@ struct HostMemoryPlan {
   uint64_t kv_bytes = 0;    // size of the blocks, and of the KvMeta with which readers check them
   uint64_t rest_bytes = 0;  // activations, logits, and the memory of gRPC, UCX and threads
   int blocks = 0;           // number of blocks in the KV pool
-  int context = 0;          // tokens that are served
+  int context = 0;          // max tokens of a sequence
 };
 
 }  // namespace baton

@@ -123,7 +123,7 @@ TEST(HostMemoryPlanTest, APoolBelowTwoThousandTokensIsRefusedWithSizesThatWork) 
   EXPECT_EQ(HostMemoryPlan::Make(options)->context, 2048);
 
   // A pool usually needs 2048 tokens. This model's context is shorter, so the pool need only hold
-  // one context.
+  // one sequence of that length.
   options.config.context = 1000;
   options.kv_bytes = 32 * kMib;
   EXPECT_EQ(HostMemoryPlan::Make(options)->context, 1000);

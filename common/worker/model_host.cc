@@ -149,8 +149,8 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
   return KvType(options.kv_type, DType::kBF16).status();
 }
 
-// Checks that the pool can hold one sequence of the served context. The oldest sequence can then
-// always go on.
+// Checks that the pool can hold one sequence of max length (`host.context` tokens). The oldest
+// sequence can then always go on.
 absl::Status CheckBlocks(const ModelHost& host) {
   const KvLayout& layout = host.layout;
   const int needed = layout.BlocksFor(host.context);

@@ -45,7 +45,7 @@ struct ModelHost {
     // can hold if that number is smaller.
     int context = 0;
     bool cuda_graphs = true;    // see CudaBackendOptions::graphs
-    StepSize max = {512};       // the largest step; its context is ignored
+    StepSize max = {512};       // the largest step; max.context is ignored
     double device_share = 0.9;  // share of a device's memory that may be used
     std::string batch_flag;     // flag that sets the batch size; see DeviceMemoryPlan::Options
     int chunk_tokens = 0;       // must be a multiple of a block's tokens
@@ -87,7 +87,7 @@ struct ModelHost {
   std::unique_ptr<const Model> model;
   KvLayout layout;
   int blocks = 0;
-  int context = 0;          // tokens that are served
+  int context = 0;          // max tokens of a sequence
   std::string numerics_id;  // id of the backend's numerics, and the type of the KV
 };
 

@@ -55,8 +55,8 @@ struct NameWait {
   size_t found = 0;  // leading blocks that were found when the wait began
   bool over = false;
 
-  // Returns true if the sequence has to wait now. `coming` is true if another sequence is going to
-  // give the next block its name, and `now_found` leading blocks are found now.
+  // Returns true if the sequence has to wait now. `now_found` is the number of leading blocks that
+  // are found now. `coming` is true if another sequence is going to give the next block its name.
   bool GoesOn(bool coming, size_t now_found, absl::Time now) {
     if (!coming || over) {
       since.reset();

@@ -59,8 +59,8 @@ TEST_P(BackendConformanceTest, RopeRotatesAndWritesNothingButItsOwnSlots) {
     const int group = bench.Pick(1, 4), block_tokens = bench.Pick(1, 20);
     const KvLayout layout{3, bench.Pick(1, 3), head_dim, block_tokens, type};
     Scene scene = MakeScene(bench, layout, group, {40, 1010, 1});
-    // Rows 0 to 2 are a sequence from position 37 on, rows 4 and 5 one from 1000 on, and row 6 one
-    // at 0. Row 3 belongs to no sequence: it is a padding row.
+    // Three sequences: rows 0 to 2 begin at position 37, rows 4 and 5 at position 1000, and row 6
+    // is at position 0. Row 3 belongs to no sequence: it is a padding row.
     const std::vector<SequenceRows> sequences = {
         {0, 3, 37, scene.blocks[0]}, {4, 2, 1000, scene.blocks[1]}, {6, 1, 0, scene.blocks[2]}};
     const int cols = layout.kv_heads * head_dim;

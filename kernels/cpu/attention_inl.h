@@ -45,7 +45,7 @@ struct AttendScratch {
   float* max;     // max score of this span
   float* sum;     // [queries][16]: sixteen partial sums of each query, for this span
   float* factor;  // multiplies the old o and sum
-  float *total_o, *total_max, *total_sum;  // over the spans merged so far
+  float *total_o, *total_max, *total_sum;  // o, max and sum of the spans merged so far
 };
 
 // Floats in the partial result of one query over one span: o[width], the max score, and the sum of

@@ -56,9 +56,9 @@ inline float AmxOrderDot(const Bf16* x, const Bf16* w, ptrdiff_t k) {
   return total;
 }
 
-// Dot product with the summation order of vdpbf16ps. Each of sixteen lanes has a running sum. For
-// every 32 elements, lane l adds first x[2l + 1] * w[2l + 1] and then x[2l] * w[2l]. The lanes are
-// summed by the same tree as in every other dot product (ReduceFour).
+// Dot product with the summation order of vdpbf16ps. Sixteen lanes, numbered l = 0 to 15, each have
+// a running sum. For every 32 elements, lane l adds first x[2l + 1] * w[2l + 1] and then x[2l] *
+// w[2l]. The lanes are summed by the same tree as in every other dot product (ReduceFour).
 inline float PairDot(const Bf16* x, const Bf16* w, ptrdiff_t k) {
   float lanes[16] = {};
   for (ptrdiff_t i = 0; i < k; i += 32) {

@@ -26,7 +26,7 @@ static_assert(static_cast<int>(DType::kF32) == static_cast<int>(Element::kF32) &
 
 // If an operation has less work than these limits, the calling thread does all of it: handing so
 // little work to other threads would cost more than it saves.
-constexpr int64_t kMinGemm = 256 << 10;      // weights * (rows + 3); 3 for reading the weights
+constexpr int64_t kMinGemm = 256 << 10;      // weights * (rows + 3): reading a weight counts 3
 constexpr int64_t kMinAttention = 64 << 10;  // multiply-adds
 constexpr int64_t kMinElements = 32 << 10;
 

@@ -468,9 +468,9 @@ TEST_P(Bf16KernelsTest, DenormalsAreFlushedAndTheLargestOverflowAsInPlainCode) {
       return static_cast<uint16_t>((random_() & 0x807f) | static_cast<uint32_t>(Pick(low, high))
                                                               << 7);
     };
-    // Each kind has the limits of the biased exponents: low and high for x, then low and high for
-    // w. A product has the sum of the exponents of its factors, minus 127. So the first three kinds
-    // have denormals, and the last one may have products that overflow.
+    // Kinds of inputs. Each has limits for the biased exponents: low and high for x, then low and
+    // high for w. A product has the sum of the exponents of its factors, minus 127. So the first
+    // three kinds have denormals, and the last one may have products that overflow.
     const int kinds[][4] = {
         {0, 2, 120, 130}, {50, 66, 58, 66}, {0, 254, 0, 10}, {180, 191, 185, 191}};
     const int* kind = kinds[round % 4];

@@ -2,10 +2,11 @@
 
 // Dot products. Only kernels_*.cc include this file, after the header that defines Vec.
 //
-// Every dot product is summed in the same order. Lane l of sixteen is a chain of fused
-// multiply-adds over elements l, l+16, l+32, ..., starting from zero; the last group of sixteen is
-// filled up with zeros. ReduceFour's tree then sums the lanes. Grouping rows and columns, as the
-// functions below do, only changes which sums are computed at the same time.
+// Every dot product is summed in the same order. There are sixteen lanes. Lane l, from 0 to 15, is
+// a chain of fused multiply-adds over elements l, l+16, l+32, ..., starting from zero. The last
+// group of sixteen elements is filled up with zeros. ReduceFour's tree then sums the lanes.
+// Grouping rows and columns, as the functions below do, only changes which sums are computed at the
+// same time.
 namespace baton::cpu {
 namespace {
 

@@ -6,9 +6,9 @@
 // clang-format on
 
 // GEMMs with tdpbf16ps. The weights are the left operand: 32 elements of each of sixteen weight
-// rows form a tile exactly as they lie in the file. So for few activations no weights are copied,
-// and one mapped file serves all processes. The activations are the right operand. They are packed
-// as
+// rows form a tile exactly as they lie in the model's file. So for few activations no weights are
+// copied, and all processes can share the mapped file. The activations are the right operand. They
+// are packed as
 //   [m / 16][k / 32][16 pairs][rows][2]
 // where a pair is two neighbouring inputs. A tile has up to sixteen activation rows, which are its
 // columns. A tile of sums is [16 outputs][rows].

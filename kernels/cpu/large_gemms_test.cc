@@ -87,8 +87,8 @@ void Tree(float lanes[16][kColumns], float* out) {
   std::memcpy(out, lanes[0], sizeof(lanes[0]));
 }
 
-// Sums in the order f32: lane l of sixteen lanes adds up every sixteenth element, from element l
-// on. The sums of the lanes are added up as in ReduceFour (vec_portable.h).
+// Sums in the order f32: there are sixteen lanes, and lane l (0 to 15) adds up every sixteenth
+// element, from element l on. The sums of the lanes are added up as in ReduceFour (vec_portable.h).
 BATON_FUSED void F32Order(const float* x, const float* w, size_t k, float* out) {
   float lanes[16][kColumns];
   for (int l = 0; l < 16; ++l) {

@@ -78,7 +78,8 @@ inline void StoreNarrow(Bf16* p, Vec x) {
 }
 
 // Sums the sixteen lanes of each of four arrays, and stores the four sums in `out`. The tree adds
-// lane l + 8 to lane l, then lane l + 4 to lane l, then lane l + 2, then lane l + 1.
+// lanes 8 to 15 to lanes 0 to 7, then lanes 4 to 7 to lanes 0 to 3, then lanes 2 and 3 to lanes 0
+// and 1, and last lane 1 to lane 0.
 inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
   const Vec a8 = Add(Load(a), Load(a + 8)), b8 = Add(Load(b), Load(b + 8));
   const Vec c8 = Add(Load(c), Load(c + 8)), d8 = Add(Load(d), Load(d + 8));

@@ -77,14 +77,15 @@ inline void StoreNarrow(Bf16* p, Vec x) {
                       _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(is_nan, rounded, quiet)));
 }
 
-// Adds lane l + 8 to lane l: the first step of the sums of ReduceFour.
+// Adds lanes 8 to 15 to lanes 0 to 7. This is the first step of the sums in ReduceFour.
 inline __m256 FoldHalves(const float* p) {
   const Vec x = Load(p);
   return _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
 }
 
 // Sums the sixteen lanes of each of four arrays, and stores the four sums in `out`. The tree adds
-// lane l + 8 to lane l, then lane l + 4 to lane l, then lane l + 2, then lane l + 1.
+// lanes 8 to 15 to lanes 0 to 7, then lanes 4 to 7 to lanes 0 to 3, then lanes 2 and 3 to lanes 0
+// and 1, and last lane 1 to lane 0.
 inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
   const __m256 a8 = FoldHalves(a), b8 = FoldHalves(b), c8 = FoldHalves(c), d8 = FoldHalves(d);
   const __m256 ab4 =

@@ -148,7 +148,8 @@ inline float ReduceOne(const float* p) {
   return sum[0];
 }
 // Sums the sixteen lanes of each of four arrays, and stores the four sums in `out`. The tree adds
-// lane l + 8 to lane l, then lane l + 4 to lane l, then lane l + 2, then lane l + 1.
+// lanes 8 to 15 to lanes 0 to 7, then lanes 4 to 7 to lanes 0 to 3, then lanes 2 and 3 to lanes 0
+// and 1, and last lane 1 to lane 0.
 inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
   const float sums[] = {ReduceOne(a), ReduceOne(b), ReduceOne(c), ReduceOne(d)};
   __builtin_memcpy(out, sums, sizeof(sums));

@@ -12,8 +12,8 @@ namespace {
 // Max thread blocks of a launch: enough to fill the largest devices at every head_dim, but few
 // enough for a short step.
 constexpr int64_t kMaxBlocks = 2048;
-// Max thread blocks per multiprocessor in a recorded step. Its grid fits the longest sequences, so
-// most blocks may find nothing to do.
+// Max thread blocks per multiprocessor in a recorded step. The grid of such a step is large
+// enough for the longest sequences, so most blocks may find nothing to do.
 constexpr int64_t kMaxBlocksOfMultiprocessor = 16;
 
 int64_t LineBytes(const PagedAttentionParams& params) {
@@ -110,8 +110,8 @@ void AttentionLaunches::AppendMemory(std::vector<uint64_t>* memory) const {
   for (const auto& plans : fixed_plans_) {
     memory->push_back(reinterpret_cast<uintptr_t>(plans->memory.data()));
   }
-  // Sorts the addresses, because it does not matter which window uses which memory: a recorded step
-  // makes its own plans.
+  // Sorts the addresses. A recorded step makes its own plans, so it does not matter which window
+  // uses which memory.
   std::sort(memory->begin() + first, memory->end());
 }
 

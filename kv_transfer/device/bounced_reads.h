@@ -28,9 +28,9 @@ class BouncedReads {
     size_t bytes = 0;
   };
   // Called once for each read that Ask has begun, by OnStaged, by EndWaiting or in a callback of
-  // the inner transport. `landing` is the landing buffer with the bytes. Whatever the status is, it
-  // belongs to the receiver until Return is called with it. `landing` is null if Ask was given a
-  // destination.
+  // the inner transport. `landing` is the landing buffer with the bytes. It belongs to the receiver
+  // until Return is called with it, also if the status is an error. `landing` is null if Ask was
+  // given a destination.
   using Arrived = std::function<void(const absl::Status& status, std::byte* landing)>;
 
   // `inner` is the transport that carries reads and messages between the processes. Both pointers

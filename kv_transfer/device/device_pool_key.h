@@ -33,8 +33,8 @@ absl::StatusOr<DevicePoolKey> DecodeDevicePoolKey(absl::string_view bytes);
 // differently.
 bool IsDevicePoolKey(absl::string_view bytes);
 
-// Returns `magic`, a hash and `body`, packed one after another. `magic` says what the bytes are;
-// the hash shows damage.
+// Returns three things, packed one after another: `magic`, a hash, and `body`. `magic` says what
+// kind of bytes these are. The hash shows whether they were damaged.
 std::string SealBytes(uint64_t magic, absl::string_view body);
 // Returns the body that SealBytes packed, or an empty view if `bytes` were damaged or do not begin
 // with `magic`.

@@ -39,8 +39,8 @@ class FaultyTransport : public Transport {
   // Cuts the connection to a peer until Uncut: its reads fail, and notes to it return Unavailable.
   void Cut(PeerId peer) { cut_[peer] = true; }
   void Uncut(PeerId peer) { cut_.erase(peer); }
-  // If `cut`, cuts the connections to all peers, also to peers that connect later, and drops notes
-  // from peers. Otherwise ends that.
+  // If `cut` is true, cuts the connections to all peers, also to peers that connect later, and
+  // drops notes from peers. If `cut` is false, ends this state.
   void CutAll(bool cut) { cut_all_ = cut; }
   // Returns the time at which the next delayed note or read is due, or InfiniteFuture if nothing is
   // delayed.

@@ -265,8 +265,9 @@ void TameUcx() {
     memory.alloc_alignment = 16;
     ucm_set_global_opts(&memory);
     ucs_log_push_handler(WriteLog);
-    // UCX looks for modules beside its libraries, and for those that are not there in the folder of
-    // the distribution. Its modules for AMD's GPUs load libraries that Baton has no use for.
+    // UCX looks for its modules beside its libraries. If a module is not there, UCX looks for it in
+    // the folder of the Linux distribution. UCX's modules for AMD's GPUs load libraries that Baton
+    // has no use for.
     if (std::getenv("UCX_MODULES") == nullptr) ucs_global_opts_set_value("MODULES", "^rocm");
   });
 }

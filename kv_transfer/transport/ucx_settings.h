@@ -21,8 +21,8 @@ absl::Status UcxError(absl::StatusCode code, absl::string_view what, ucs_status_
 absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options);
 
 // While this object lives, UCX's log messages on the thread that made it are kept instead of
-// logged. The destructor logs those that are still kept then. A local variable: at most one at a
-// time on a thread, destroyed on the same thread.
+// logged. The destructor logs the messages that are still kept. Use this class only for a local
+// variable. Each thread may have at most one such object at a time, and must destroy it itself.
 class UcxWordsHeld {
  public:
   UcxWordsHeld();

@@ -24,8 +24,8 @@ std::string QuotedPiece(absl::string_view piece);
 // Returns one line per token: its id, a tab, its bytes as a quoted C string.
 std::string PieceLines(const v1::TokenizeResponse& response);
 // Returns {"models": [{name, architecture, context_tokens, vocab_size, fingerprint, numerics_id,
-// prefill_workers, decode_workers}]}. If the router reports them, each model also has serving,
-// not_serving_because and unused_workers.
+// prefill_workers, decode_workers}]}. Each model also has serving, not_serving_because and
+// unused_workers if the router reports these.
 nlohmann::ordered_json ModelsJson(const v1::ListModelsResponse& response);
 // Returns a few lines for people about each model.
 std::string ModelLines(const v1::ListModelsResponse& response);

@@ -117,7 +117,7 @@ class Attempt {
   struct RoomWait {
     std::vector<WorkerKey> refused_by;  // Workers that refused the ticket in this round of offers.
     // Time at which the wait began, set back by the time that earlier attempts waited since a
-    // decode worker last reserved blocks. So room_wait limits the sum.
+    // decode worker last reserved blocks. So the option room_wait limits the sum of these waits.
     std::optional<absl::Time> since;
     // Time since which no decode worker has been able to pull from the prefill worker.
     std::optional<absl::Time> partnerless_since;

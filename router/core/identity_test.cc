@@ -473,8 +473,8 @@ TEST_F(RouterCoreTest, WhatLastsIsAWarning) {
   EXPECT_THAT(logged(absl::Seconds(200)), Not(HasSubstr(" W ")));
 }
 
-// A deadline that passes in the queue, and a router that goes away, report what the request was
-// waiting for.
+// If a request ends in the queue, because its deadline passes or the router stops, its status says
+// what the request was waiting for.
 TEST_F(RouterCoreTest, HoweverAWaitForAPairEndsTheReasonIsInTheStatus) {
   CheckedRequest request = CoreHarness::Request(Prompt(5), 6);
   request.deadline = h.now + absl::Seconds(3);

@@ -282,7 +282,7 @@ TEST_F(ModesTest, FullForTooLongEndsInResourceExhausted) {
   EXPECT_EQ(h_->clients[client].status->code(), Code::kResourceExhausted);
 }
 
-// A request that was sent to a worker before goes before requests that have only waited.
+// A request that was already sent to a worker goes ahead of requests that have only waited.
 TEST_F(ModesTest, WhoComesBackIsServedBeforeNewOnes) {
   for (const bool full : {true, false}) {
     RouterCoreOptions options = Mode(kColocated);

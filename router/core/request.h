@@ -103,7 +103,7 @@ struct Request {
   const RequestKey key;
   CheckedRequest checked;  // Its mode is the router's if the client asked for none.
   AnswerSoFar answer;
-  bool sized = false;        // max_tokens is decided and known to fit.
+  bool sized = false;        // max_tokens is decided. Prompt and answer fit the workers.
   int asked_max_tokens = 0;  // max_tokens that the client asked for. 0: to the end of the context.
   // Identity of the workers that answer the client. Set when the first attempt at any of the
   // client's answers begins. From then on only workers of this identity get these answers.
@@ -112,14 +112,14 @@ struct Request {
   // State over all attempts.
   bool tried = false;             // True once there was an attempt.
   uint32_t prefill_attempts = 0;  // Number of prefill legs so far, which numbers the next one.
-  uint32_t decode_attempts = 0;   // Decode legs since the last prefill leg.
+  uint32_t decode_attempts = 0;   // Number of decode legs since the last prefill leg.
   // Workers that failed this request last. They are chosen only if there is no other.
   WorkerKey avoid_prefill = 0, avoid_decode = 0;
   absl::Status last_failure;  // Reason for which the last attempt ended.
   // True once an attempt has failed with DataLoss or Internal. Cached KV may be the reason, so
   // later attempts find none.
   bool refresh_cache = false;
-  absl::Duration room_waited;  // Time waited since a decode worker last reserved blocks.
+  absl::Duration room_waited;  // Time waited for blocks since a decode worker last reserved some.
   size_t prompt_scored = 0;    // Prompt tokens with known logprobs.
 
   QueueEntry queue;

@@ -199,7 +199,8 @@ TEST_F(RequestMetricsTest, AMissedTtftIsNotBlamedOnWhatCameAfterTheToken) {
   EXPECT_EQ(harness.clients.at(key).summary->slo().lost_to(), v1::SLO_PHASE_HANDOVER);
 }
 
-// gRPC sends a timeout rounded up, so a client's own clock runs out before the router's.
+// gRPC sends a timeout rounded up, so the deadline passes at the client before it passes at the
+// router.
 TEST_F(RequestMetricsTest, AClientWhoseDeadlinePassesHasNotCancelled) {
   const auto ask = [&] {
     CheckedRequest request = WithTargets(1, 1);

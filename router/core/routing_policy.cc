@@ -22,8 +22,8 @@ size_t Lowest(absl::Span<const RouteCandidate> candidates, const Cost& cost) {
   return static_cast<size_t>(lowest - candidates.begin());
 }
 
-// Returns a number that is the smaller, the more free blocks there are. Unlike the negative number,
-// it exists for every value.
+// Returns a number that is smaller for a worker with more free blocks. Unlike -free_blocks, it
+// exists for every value of free_blocks.
 int64_t Scarcity(const RouteCandidate& worker) { return ~worker.free_blocks; }
 
 // Returns the load of a decode worker that computes prompts, in prompt tokens. Each running

@@ -122,8 +122,8 @@ TEST_P(RoutingPolicyTest, AWorkerWithoutRoomIsChosenOnlyIfNoneHasRoom) {
   for (int i = 0; i < 10000; ++i) {
     const auto candidates = RandomCandidates(leg(), &random);
     const size_t chosen = policy->Choose({.leg = leg()}, candidates);
-    // A worker to avoid is worse than one without room, so workers with room count only if they are
-    // in the same group as the chosen worker.
+    // A worker to avoid is worse than one without room, so a worker with room counts only if its
+    // `avoid` is equal to that of the chosen worker.
     const bool any =
         std::any_of(candidates.begin(), candidates.end(), [&](const RouteCandidate& worker) {
           return worker.has_room && worker.avoid == candidates[chosen].avoid;
@@ -171,7 +171,7 @@ TEST_P(RoutingPolicyTest, TheOneGoodWorkerIsFoundAmongVeryMany) {
   for (const size_t good : {size_t{0}, kWorkers / 3, kWorkers - 1}) {
     std::vector<RouteCandidate> candidates(kWorkers);
     for (size_t i = 0; i < kWorkers; ++i) {
-      // Prefill workers always have room. So there, all others are to avoid.
+      // Prefill workers always have room, so all of them but the good one are workers to avoid.
       const bool prefill = leg() == LegKind::kPrefill;
       candidates[i] = {.key = i + 1,
                        .avoid = i != good && (prefill || i % 2 == 0),

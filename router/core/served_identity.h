@@ -33,9 +33,9 @@ absl::StatusOr<FixedIdentity> ParseFixedIdentity(absl::string_view text);
 
 // Decides which identity a router serves: the one with the most usable workers. If two have equally
 // many, the present identity stays. The identity changes only after another one has led, without a
-// break, for `lead_time`, so that a rollout from one model to another changes it once. Until the
-// first identity with a usable worker is found, the best guess is served and may change at any
-// time. Part of RouterCore: runs on its thread and reads no clock.
+// break, for `lead_time`, so that a rollout from one model to another changes it once. Until a
+// worker is usable, the router names the identity that is most likely to get a usable worker. This
+// choice may change at any time. Part of RouterCore: runs on its thread and reads no clock.
 class ServedIdentity {
  public:
   // Numbers of attached workers of one identity.
@@ -46,7 +46,7 @@ class ServedIdentity {
     // identity with the most ready decode workers as the served one.
     int decode = 0;
     // Attached workers of either role. If there is no usable worker and no ready decode worker, the
-    // router guesses the identity with the most attached workers.
+    // router names the identity with the most attached workers.
     int attached = 0;
   };
   using Offers = std::map<ModelIdentity, Offer>;
@@ -63,7 +63,8 @@ class ServedIdentity {
   // operator's choice (FixedIdentity) allows. If the operator has fixed both fields, it is set from
   // the start.
   const std::optional<ModelIdentity>& served() const { return served_; }
-  // True once the served identity has had a usable worker. Before that, served() is a guess.
+  // True once the served identity has had a usable worker. Before that, served() is the identity
+  // that is most likely to get one.
   bool found() const { return found_; }
   const FixedIdentity& fixed() const { return fixed_; }
   // Identity that has more usable workers than the served one; nothing if none has. At ChangesAt()

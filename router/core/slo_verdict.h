@@ -11,8 +11,8 @@ namespace baton {
 
 // A request's latency targets. A target that is not set is not judged.
 struct LatencyTargets {
-  std::optional<absl::Duration> ttft;  // Arrival to first token.
-  std::optional<absl::Duration> tpot;  // Mean per token after the first.
+  std::optional<absl::Duration> ttft;  // Time from arrival to the first token.
+  std::optional<absl::Duration> tpot;  // Mean time per token after the first.
 
   bool any() const { return ttft || tpot; }
 };

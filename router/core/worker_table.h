@@ -50,7 +50,8 @@ struct Worker {
   absl::Time full_until = absl::InfinitePast();
 
   bool prefill() const { return registration.role() == v1::WORKER_ROLE_PREFILL; }
-  // Longest sequence that fits, in tokens: limited by its context and by its whole pool of blocks.
+  // Longest sequence that the worker can hold, in tokens. Its context and its whole pool of blocks
+  // limit it.
   int64_t capacity_tokens() const;
   // Number of this worker's blocks that `tokens` tokens fill.
   uint64_t BlocksFor(int64_t tokens) const;

@@ -109,9 +109,9 @@ std::string WorkerTable::Missing(const Need& need, bool pair, bool begun, absl::
       if (why.empty()) why = WithoutPartner(prefill);
       for (const auto& [other_key, decode] : workers_) {
         if (!Ready(decode, now) || !Compatible(prefill, decode)) continue;
-        // These two workers fit, but their link is not proven yet. That takes a moment, so most
-        // often nothing is wrong. This reason is more useful than one about workers that do not
-        // fit.
+        // These two workers fit each other, but their link is not proven yet. That takes a moment,
+        // so most often nothing is wrong. This reason is more useful than one about workers that do
+        // not fit.
         return absl::StrCat("prefill worker ", prefill.name.address, " and decode worker ",
                             decode.name.address,
                             " fit, and the decode worker is still proving its KV link to the "

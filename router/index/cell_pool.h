@@ -21,8 +21,8 @@ struct HolderSet {
   static constexpr int kInline = 8;
   uint16_t count = 0;
   union {
-    WorkerSlot slots[kInline];  // While `count` is at most kInline.
-    CellId first_page;          // While `count` is larger.
+    WorkerSlot slots[kInline];  // Used while `count` is at most kInline.
+    CellId first_page;          // Used while `count` is larger.
   };
   bool paged() const { return count > kInline; }
 };
@@ -57,7 +57,7 @@ static_assert(sizeof(HolderPage) == 64);
 class CellPool {
  public:
   static constexpr size_t kChunkCells = 64;
-  // Bytes of a chunk: its cells and the share of the allocator, which has to align them.
+  // Bytes of a chunk: its cells, and what the allocator adds to align them.
   static constexpr size_t kChunkBytes = 64 * kChunkCells + 32;
   // Bytes that the constructor allocates for each chunk, for the vectors below.
   static constexpr size_t kFixedBytesPerChunk = 2 * sizeof(uint64_t) + 1;
@@ -94,7 +94,7 @@ class CellPool {
 
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<uint64_t> free_;  // For each chunk, one bit per cell that can be taken.
-  std::vector<uint64_t> open_;  // One bit per chunk that has such a cell, allocated or not.
+  std::vector<uint64_t> open_;  // One bit per chunk, allocated or not: 1 if a cell can be taken.
   size_t first_open_ = 0;       // No word of `open_` before this one has a bit.
   size_t used_ = 0;
   size_t allocated_ = 0;

@@ -10,7 +10,8 @@
 namespace baton {
 namespace {
 
-// Compares with std::set in random histories, of few workers or of workers on several pages.
+// Compares HolderSets with std::set in random histories. The slots in a history either are few, or
+// lie on several pages.
 TEST(HolderSetsTest, AgreesWithASet) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {

@@ -9,12 +9,12 @@
 namespace baton {
 namespace {
 
-// Part of the memory that is for hints. A hint ends or is confirmed within seconds, so there are
-// far fewer hints than names.
+// Hints get 1 / kHintShare of the memory of the index. A hint ends or is confirmed within seconds,
+// so there are far fewer hints than names.
 constexpr size_t kHintShare = 16;
 constexpr size_t kMinHints = 64;
-// Bytes that are allocated at the start for each chunk of the pool: the pool's own, and per cell a
-// bucket of the hash table and a place in the heap of leaves.
+// Bytes that are allocated at the start for each chunk of the pool: the fixed bytes of CellPool,
+// and for each cell a bucket of the hash table and a place in the heap of leaves.
 constexpr size_t kFixedBytesPerChunk =
     CellPool::kFixedBytesPerChunk + 2 * sizeof(CellId) * CellPool::kChunkCells;
 // Buckets that fill a line of the processor's cache. Sweep() counts a line without dead holders as
@@ -312,7 +312,8 @@ int PrefixIndex::SweepBucket(size_t bucket) {
       stays = RemoveHolder(id, *slot);
       ++work;
     }
-    // Other records of the bucket may be gone together with this one, so it starts again.
+    // RemoveHolder() may have erased other records of this bucket too, so the loop starts again at
+    // the first record of the bucket.
     id = stays ? pool_.record(id).next : buckets_[bucket];
   }
   return work;

@@ -56,8 +56,8 @@ class PrefixIndex {
     bool operator==(const Held&) const = default;
   };
   // Sets `out` to the workers that hold at least the first block of the prompt, unordered. A worker
-  // holds n leading blocks if it holds each of the first n names. Does not look further than the
-  // longest answer plus one name.
+  // holds n leading blocks if it holds each of the first n names. Looks up at most one name more
+  // than the largest number of leading blocks that it returns.
   void LeadingBlocks(absl::Span<const BlockName> prompt, std::vector<Held>* out);
 
   // A name that a worker has begun or ceased to hold.
@@ -70,19 +70,20 @@ class PrefixIndex {
   void Apply(WorkerKey worker, absl::Span<const Change> changes);
   // Notes that the worker holds `name`. The parent may be unknown; it may also come later. If the
   // index has a parent for the name already, that one stays. The parent is not evicted to make room
-  // for the name. If there is no room without that, or there are too many workers, the index drops
-  // the change and counts it.
+  // for the name. If the name finds no room, or there are too many workers, the index drops the
+  // change and counts it.
   void Add(WorkerKey worker, const BlockName& parent, const BlockName& name);
-  // Notes that the worker does not hold `name`. Does nothing if the index did not know that it did.
+  // Notes that the worker does not hold `name`. Does nothing if the index does not list the worker
+  // as a holder of the name.
   void Remove(WorkerKey worker, const BlockName& name);
   // Notes that the worker holds nothing any more. It may come back at once.
   void RemoveWorker(WorkerKey worker);
 
-  // Notes that a prompt was routed to the worker. Its names count as held by the worker until
-  // Sweep() is called at `until` or later; if Add() confirms a name before, it counts as held from
-  // then on. `parent` is the name before the first of `names`, or all 0. The ends should not
-  // decrease from call to call: a hint does not end before an older one. If there are too many
-  // hints, the oldest ones end early, and are counted as dropped.
+  // Notes that a prompt was routed to the worker. The prompt's `names` count as held by the worker
+  // until Sweep() is called at `until` or later. If Add() confirms a name before that, the name no
+  // longer ends at `until`. `parent` is the name before the first of `names`, or all 0. `until`
+  // should not decrease from call to call, because a hint does not end before an older hint. If
+  // there are too many hints, the oldest ones end early, and are counted as dropped.
   void NoteRouted(WorkerKey worker, const BlockName& parent, absl::Span<const BlockName> names,
                   absl::Time until);
 
@@ -117,8 +118,9 @@ class PrefixIndex {
   void EraseRecord(CellId id);
   void Touch(CellId id);
 
-  // Adds a child to a record, or only keeps the record from being evicted. DropChild() is the
-  // reverse; it erases the record if it has neither holders nor children left.
+  // AddChild() adds one to the number of children of a record. It is also called without a new
+  // child, because a record with children is not evicted. DropChild() subtracts one, and erases the
+  // record if it has neither holders nor children left.
   void AddChild(CellId id);
   void DropChild(CellId id);
   Inserted Insert(WorkerSlot slot, const BlockName& parent, const BlockName& name);

@@ -1,6 +1,6 @@
 // Measures PrefixIndex with a million names that are held by 8 workers each: memory, look-ups of
-// prompts of 512 blocks, and the work that comes in turns of the loop, of which none may take above
-// 2 ms.
+// prompts of 512 blocks, and the work that the router does in turns of its event loop. No turn may
+// take more than 2 ms.
 
 #include <algorithm>
 #include <random>
@@ -21,8 +21,9 @@ constexpr int kPrompts = 1954;  // 1,000,448 names.
 constexpr int kHolders = 8;
 constexpr int kWorkers = 64;
 constexpr size_t kRoomy = size_t{96} << 20;
-constexpr size_t kTight = size_t{75} << 20;  // Has room for 1% more names.
-// Names, and units of Sweep(), per turn of the loop.
+constexpr size_t kTight = size_t{75} << 20;  // Bytes with room for 1% more names than Fill() adds.
+// kBatch is the number of names, and kSweepBudget the number of units of Sweep(), in each turn of
+// the event loop.
 constexpr size_t kBatch = 500;
 constexpr int kSweepBudget = 1000;
 
@@ -61,8 +62,9 @@ PrefixIndex::Options Options(size_t max_bytes) {
   return {.max_bytes = max_bytes, .max_workers = 1024, .hash_key = 0x1234567};
 }
 
-// Fills the index with kPrompts prompts. Prompt i is held by worker 1 + i % kWorkers and the ones
-// after it. The prompts grow together, so the names of each prompt are scattered over the memory.
+// Fills the index with kPrompts prompts. Each prompt is held by `holders` workers with successive
+// keys; key 1 follows key kWorkers. Adds the first block of every prompt, then the second block of
+// every prompt, and so on. So the names of each prompt are scattered over the memory.
 void Fill(PrefixIndex* index, int holders = kHolders) {
   for (int holder = 0; holder < holders; ++holder) {
     for (int block = 0; block < kPromptBlocks; ++block) {
@@ -86,8 +88,8 @@ double Microseconds(clockid_t clock) {
   return 1e6 * static_cast<double>(time.tv_sec) + 1e-3 * static_cast<double>(time.tv_nsec);
 }
 
-// Times calls, by the time of the thread on a processor, and the longest one also by the clock.
-// Other programs on the machine lengthen mainly the latter.
+// Measures the CPU time of each call. For the longest call, also measures the time by the clock,
+// which other programs on the machine lengthen more than the CPU time.
 class Turns {
  public:
   template <typename Call>
@@ -112,7 +114,7 @@ class Turns {
   double longest_by_clock_us_ = 0;
 };
 
-// The time includes the one for making the names.
+// The measured time includes the time for making the names.
 void BytesPerName(benchmark::State& state) {
   for (auto _ : state) {
     const double before = AllocatedBytes();

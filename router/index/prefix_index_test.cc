@@ -125,7 +125,8 @@ TEST(PrefixIndexTest, AParentIsNotEvictedToMakeRoomForItsChild) {
   const auto prompt = Prompt(1, 70);
   AddPrompt(&index, 1, prompt);  // The only leaf is always the parent of the next name.
   EXPECT_EQ(index.dropped(), 1u);
-  // The names behind the dropped one are not connected to the others, so the others are evicted.
+  // The names behind the dropped name are not connected to the names before it. So names before it
+  // can be evicted.
   EXPECT_EQ(index.evictions(), 6u);
   EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 58}}));
 }
@@ -141,7 +142,7 @@ TEST(PrefixIndexTest, NamesMayComeInAnyOrder) {
     std::shuffle(order.begin(), order.end(), random);
     for (const int i : order) index.Add(1, i > 0 ? prompt[i - 1] : kNoParent, prompt[i]);
     EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 40}}));
-    // Each name knows its parent now, so the end of the prompt is its only leaf.
+    // The index now knows the parent of each name, so only the last name of the prompt is a leaf.
     AddPrompt(&index, 2, Prompt(2, 34));
     EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 30}}));
     index.RemoveWorker(1);
@@ -260,19 +261,19 @@ TEST(PrefixIndexTest, AThousandWorkersHoldTheSamePrompt) {
 
 TEST(PrefixIndexTest, HoldersThatFindNoRoomAreDropped) {
   PrefixIndex index(Small(1));
-  // All names have eight holders, and all but one of the names are children of that one.
+  // All names have eight holders. Name(0) is the parent of all other names.
   for (WorkerKey worker = 1; worker <= 8; ++worker) {
     for (int i = 0; i < 64; ++i) index.Add(worker, i > 0 ? Name(0) : kNoParent, Name(i));
   }
   EXPECT_EQ(index.evictions(), 0u);
-  index.Add(9, kNoParent, Name(0));  // Needs a page, which the oldest leaf makes room for.
+  index.Add(9, kNoParent, Name(0));  // The ninth holder needs a page, so a leaf is evicted.
   EXPECT_EQ(index.evictions(), 1u);
   EXPECT_THAT(Leading(&index, {{Name(1)}}), IsEmpty());
   EXPECT_EQ(Leading(&index, {{Name(0)}}).size(), 9u);
   EXPECT_LE(index.bytes(), Small(1).max_bytes);
 }
 
-// Compares what the index says that it uses with what it has allocated.
+// Compares bytes(), the memory that the index says it uses, with the memory that it has allocated.
 TEST(PrefixIndexTest, BytesAreWhatWasAllocated) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the allocators of the sanitizers have no mallinfo2";
@@ -374,7 +375,7 @@ class Reference {
   void Confirm(WorkerKey worker, const BlockName& name) {
     hints_.remove_if([&](const Hint& h) { return h.worker == worker && h.name == name; });
   }
-  // Returns true if the oldest hint had to end for this one.
+  // Adds a hint. Returns true if the oldest hint had to end to make room for it.
   bool NoteHint(WorkerKey worker, const BlockName& name, bool held_before, absl::Time until) {
     if (!hints_.empty()) until = std::max(until, hints_.back().until);
     const size_t before = hints_.size();
@@ -695,7 +696,8 @@ TEST(PrefixIndexTest, ClaimsNothingFalseWhileItEvictsAndSweeps) {
     const Forest forest(&random, 200);
     PrefixIndex index(Small(1));
     const size_t empty = index.bytes();
-    std::map<BlockName, std::map<WorkerKey, absl::Time>> truth;  // Holders, and the end of each.
+    // The workers that hold each name, and the time at which each of them ceases to hold it.
+    std::map<BlockName, std::map<WorkerKey, absl::Time>> truth;
     absl::Time now = kStart;
     for (int i = 0; i < 200; ++i) {
       const WorkerKey worker = 1 + random() % 12;

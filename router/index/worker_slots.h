@@ -41,7 +41,7 @@ class WorkerSlots {
   // is not free.
   absl::Span<const uint64_t> live() const { return absl::MakeSpan(live_).first(words_); }
   absl::Span<const uint64_t> dead() const { return absl::MakeSpan(dead_).first(words_); }
-  // Sum, over all dead slots, of the names that are counted.
+  // Number of names that are counted for all dead slots together.
   size_t dead_names() const { return dead_names_; }
 
  private:
@@ -49,7 +49,7 @@ class WorkerSlots {
     WorkerKey worker = 0;
     uint32_t names = 0;
   };
-  // Makes `words_` right after the bitmaps have changed.
+  // Corrects `words_`. Must be called when a bitmap has changed.
   void CountWords();
 
   std::vector<std::pair<WorkerKey, WorkerSlot>> by_worker_;  // Sorted.

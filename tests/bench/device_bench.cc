@@ -221,7 +221,7 @@ int Main() {
   struct Part {
     std::string name;
     void (*run)(DeviceBench&);
-    bool multiplies;  // True if the part measures nothing without dense GEMMs.
+    bool multiplies;  // True if the part measures nothing without GEMMs.
   };
   const std::vector<Part> parts = {
       {"copies", BenchCopies, false},       {"gemms", BenchGemms, true},

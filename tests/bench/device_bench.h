@@ -33,7 +33,7 @@ class DeviceBench {
   BenchFigures& figures() { return *figures_; }
   // Returns true if --filter selects the figure of this name.
   bool Wants(absl::string_view figure) const;
-  // Returns OK if the device can compute dense GEMMs, else an error that says what is missing.
+  // Returns OK if the device can compute GEMMs, else an error that says what is missing.
   absl::Status gemms();
   // Creates a backend on `runtime`, which is runtime() or a wrapper of it. The backend computes
   // gemms if the device can.

@@ -1,6 +1,6 @@
-// Times whole steps of an 8B Llama with random weights in bf16. They are compared with the time
-// that their arithmetic takes at the rate of a square gemm, and their bytes at the rate of a copy.
-// Both rates are measured on the same device.
+// Times whole steps of an 8B Llama with random weights in bf16. The time of a step is compared with
+// two other times: the time that its arithmetic takes at the rate of a square gemm, and the time
+// that moving its bytes takes at the rate of a copy. Both rates are measured on the same device.
 
 #include <algorithm>
 #include <memory>

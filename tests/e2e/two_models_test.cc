@@ -247,8 +247,8 @@ TEST(UnpairedWorkersTest, EverybodyIsToldWhy) {
   ASSERT_TRUE(warned.ok()) << warned.status();
   EXPECT_THAT(*warned, AllOf(HasSubstr(" W "), says));
 
-  // Starts a partner that fits one of the workers. This pair then serves, and the router reports
-  // the remaining worker as not used.
+  // Starts a prefill worker that can be paired with the decode worker. This pair then answers
+  // requests, and the router reports the first prefill worker as not used.
   auto partner = StartWorker(cluster, "prefill", 2, "partner");
   ASSERT_TRUE(partner.ok()) << partner.status();
   EXPECT_EQ(Client(cluster, "wait").status, 0);

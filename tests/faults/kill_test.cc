@@ -1,9 +1,9 @@
-// Storms of kills on real processes over UCX under steady load. Workers are killed, or stopped for
-// longer than their lease, and routers are killed. Every request finishes with the same tokens as
-// without kills, except for requests that a router's death cut off.
+// Kills real processes, one after another, under steady load over UCX. Workers are killed, or
+// stopped for longer than their lease, and routers are killed. Every request finishes with the same
+// tokens as without kills, except for requests that a router's death cut off.
 //
 // BATON_KILLS sets the number of kills (default 24; `./baton soak` uses 200), BATON_SEED the seed.
-// If BATON_KILL_BACKEND is set, one more storm runs on that backend, and its answers are compared
+// If BATON_KILL_BACKEND is set, one more test runs on that backend, and its answers are compared
 // with those of the CPU backend; use cuda on a machine with a GPU. BATON_PROGRAMS and BATON_MODELS
 // name the folders of the programs and of the small models, for a machine without the build's own
 // folders.
@@ -54,7 +54,8 @@ constexpr int64_t kMaxGrowth = 512 * kMiB;  // AddressSanitizer keeps freed memo
 #else
 constexpr int64_t kMaxGrowth = 8 * kMiB;
 #endif
-// A worker maps its own pool and the pools of its two peers. The other 64 MiB are for UCX's queues.
+// Max shared memory of a worker. It maps its own pool and the pools of its two peers; the
+// additional 64 MiB are for UCX's queues.
 constexpr int64_t kMaxShared = 3 * kPoolBytes + 64 * kMiB;
 
 int FromEnvironment(const char* name, int fallback) {

@@ -92,8 +92,8 @@ TEST(SloFileTest, MultiplesOfEndToEndAreOfTheWorkloadsAnswers) {
   EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 255 * 0.01));
   unloaded.answer_tokens = 2;
   EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 0.01));
-  // 0 means that the file lacks this key. Then the answer length of the probes is used, which is 64
-  // here.
+  // 0 means that the median answer length of the workload is unknown. Then the answer length of the
+  // probes is used, which is 64 here.
   unloaded.answer_tokens = 0;
   EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 63 * 0.01));
 }

@@ -167,8 +167,8 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
     World* world = &AnyWorld();
     std::vector<Running> running(Pick(1, kMaxSequences));
     for (Running& s : running) {
-      // If the case has a model with a long context, the first running sequence is the longest of
-      // `all`, which is the last one there. No other running sequence is that long.
+      // If the case has a model with long sequences, the first running sequence is the longest
+      // sequence of `all`, which is its last element. No other running sequence is that long.
       const bool longest = GetParam().IsLong() && &s == &running.front();
       s.alone = longest ? &all.back()
                         : &all[Pick(0, static_cast<int>(all.size()) - 1 - GetParam().IsLong())];
@@ -231,8 +231,8 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
     for (Running& s : running) world->Give(&s.blocks);
   }
 
-  // Max tokens of a sequence. Attention is summed in spans of 1,024 keys. Sequences of a long model
-  // are longer than one span, so that attention windows also begin in the second span.
+  // Max tokens of a sequence. Attention is summed in spans of 1,024 keys. If IsLong() is true, the
+  // sequences may be longer than one span, so that attention windows also begin in the second span.
   const int max_tokens_ = GetParam().IsLong() ? 1500 : 256;
   std::vector<Isa> isas_;
   std::map<std::array<int, 3>, std::unique_ptr<World>> worlds_;

@@ -10,8 +10,8 @@
 
 namespace baton {
 
-// A backend that forwards to another one and passes a hash of every row of logits to `hear`. A row
-// covers the whole vocabulary, before anything is sampled from it.
+// A backend that forwards to another backend and passes a hash of every row of logits to the
+// callback `hear`. A row covers the whole vocabulary, before anything is sampled from it.
 class LogitWitness final : public ForwardingBackend {
  public:
   using Hear = std::function<void(uint64_t hash)>;

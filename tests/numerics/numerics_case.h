@@ -9,7 +9,7 @@
 
 namespace baton {
 
-// One summation order with one model.
+// A case of the tests: one model, computed in one summation order.
 struct NumericsCase {
   CpuNumerics numerics = CpuNumerics::kF32;
   std::string model;  // folder in common/model/testdata, or "demo", "long_f32", "long_bf16"

@@ -30,7 +30,7 @@ class History {
     const int requests = 8 + Below(16);
     for (int i = 0; i < requests; ++i) {
       arrival += absl::Microseconds(Below(20000));
-      // Sometimes everything before has ended, so that only the cache holds blocks.
+      // Sometimes waits until all earlier requests have ended, so that only the cache holds blocks.
       if (Below(6) == 0) {
         cluster_.RunUntilIdle(absl::Minutes(10));
         arrival = std::max(arrival, cluster_.now());
@@ -106,7 +106,7 @@ class History {
     options.decode_workers = between(1, 3);
     options.context = kContext;
     options.block_tokens = kBlockTokens;
-    // A pool must hold one whole sequence, 16 blocks. Small ones evict all the time.
+    // A pool must hold one whole sequence, 16 blocks. The smallest pools evict all the time.
     options.prefill_blocks = between(17, 80);
     options.decode_blocks = between(17, 80);
     options.prefill = {.chunk_tokens = 8 * between(1, 8),

@@ -5,8 +5,7 @@
 namespace baton::BATON_DEVICE_NAMESPACE {
 
 // Each thread block takes a chunk of a row, and each of its threads takes eight logits. The kernel
-// reads 4 bytes per logit. Blocks that make histograms sum
-// them in shared memory first.
+// reads 4 bytes per logit. Thread blocks that make histograms sum them in shared memory first.
 BATON_KERNEL(sample_weigh, SampleParams, kSampleThreads) {
   BATON_SHARED(uint64_t, sums, kMaxWarps);
   BATON_SHARED(uint32_t, counts, kSampleBins);

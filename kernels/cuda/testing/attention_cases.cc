@@ -93,8 +93,8 @@ void RunPlanCase(KernelTrial& trial, int i) {
   const int windows[] = {0, 1, 1 << 30, trial.Pick(2, 900)};
   const int window = windows[i % 4], tile_rows = i % 3 == 0 ? 1 : trial.Pick(2, 16);
   // Most cases have more rows than a warp has lanes. Attention splits keys into ranges of
-  // kAttentionRange. The keys of one sequence end together with a range, and the keys that another
-  // one sees begin together with a range.
+  // kAttentionRange. The keys of one sequence end where a range ends. The keys that another
+  // sequence sees begin where a range begins.
   const std::vector<int> rows = {1, trial.Pick(1, 50), 1, trial.Pick(1, 50), 1};
   const ReferenceStep step(trial, layout,
                            {trial.Pick(1, 2000), trial.Pick(600, 1400), kAttentionRange, rows[3],

@@ -33,7 +33,7 @@
 //   void SyncThreads()                  all threads of the block
 //   void SyncWarp()
 //   T ShuffleXor(T value, int mask)     warp; T has 4 bytes. The value of lane (own ^ mask)
-//   T ShuffleDown(T value, int by)      warp. The value of lane own + by, or the own value if none
+//   T ShuffleDown(T value, int by)      warp. The value of lane own + by, or of this lane if none
 //   T Shuffle(T value, int lane)        warp. The value of `lane`, which may differ between lanes
 //   float WarpSum(float), WarpMax(float)  warp. All lanes get the same bits. The sum is the
 //                                       butterfly of ShuffleXor 16, 8, 4, 2, 1
@@ -49,7 +49,7 @@
 //   float Exp2(float), Exp(float), Log(float), Sqrt(float), ReciprocalSqrt(float), Sin, Cos, Fma
 //   float Mul(float, float)             rounded by itself and never fused with an addition, so that
 //                                       two kernels get the same bits
-//   double Mul(double, double), Add     the same
+//   double Mul(double, double), Add     each rounded by itself and never fused, like Mul of floats
 //     There is no FastExp2 or the like: results should be close to those of a CPU
 //   Vector16                            16 bytes, aligned; loaded and stored as a whole
 //

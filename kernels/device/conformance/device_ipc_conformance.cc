@@ -265,8 +265,7 @@ TEST_P(DeviceRuntimeConformanceTest, TheSameHandleAgainGivesTheSameMemory) {
   runtime_->CloseMemory(nullptr);
 }
 
-// Memory of other processes may be imported and closed at any time, for example when a peer goes
-// away.
+// Memory of other processes may be imported and closed at any time, for example when a peer ends.
 TEST_P(DeviceRuntimeConformanceTest, MemoryIsImportedAndClosedWhileAnotherThreadCaptures) {
   PeerProcess peer;
   const std::string handle = peer.Get("export-memory");

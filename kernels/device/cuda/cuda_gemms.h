@@ -17,7 +17,7 @@
 
 namespace baton {
 
-// Dense GEMMs by cuBLASLt. The row counts are grouped into buckets (powers of two). Asks cuBLASLt
+// GEMMs by cuBLASLt. The row counts are grouped into buckets (powers of two). Asks cuBLASLt
 // for an algorithm once per shape and bucket, and keeps the algorithm. So a row is summed in the
 // same order in all batches of a bucket, and most steps do not have to ask. (If an algorithm cannot
 // do the exact number of rows, that number gets its own algorithm.) All sums are float throughout,

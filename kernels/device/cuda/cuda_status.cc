@@ -48,7 +48,7 @@ bool EndsCuda(cudaError_t error) {
     case 721:  // cudaErrorTensorMemoryLeak
     case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
-    case cudaErrorUnknown:  // reported for a GPU that fell off its bus
+    case cudaErrorUnknown:  // reported for a GPU that the bus no longer reaches
       return true;
     default:
       return false;

@@ -64,7 +64,7 @@ class EmulatedMemory {
   // Mapping a piece again gives the same address and counts one more use. Returns
   // FailedPrecondition if the piece no longer exists.
   absl::StatusOr<std::byte*> Map(int file, const EmulatedHandle& handle);
-  // Undoes one Map. Aborts on any other pointer.
+  // Undoes one call of Map, which returned `memory`. Aborts on any other pointer.
   void Unmap(std::byte* memory);
 
   // Open() makes the memory accessible until the matching Close(). The pairs may be nested.

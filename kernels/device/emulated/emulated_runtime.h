@@ -28,7 +28,7 @@ struct EmulatedOptions {
   bool check = false;
   // Called for every Allocate and AllocatePinned. Must not call the runtime.
   std::function<void(absl::string_view call, size_t bytes)> on_allocate;
-  // False simulates a device without the library of dense GEMMs, like a GPU without cuBLASLt.
+  // False simulates a device without the library for GEMMs, like a GPU without cuBLASLt.
   bool gemms = true;
   // Number of kernels that run before one fails. The device then fails for good. 0: no kernel
   // fails.

@@ -18,12 +18,12 @@ namespace baton {
 
 // Properties of one device, read once.
 struct DeviceInfo {
-  std::string name;  // the driver's name for it
-  std::string id;    // its UUID: the same in every process of a node
+  std::string name;  // the driver's name for the device
+  std::string id;    // the device's UUID: the same in every process of a node
   int multiprocessors = 0;
   int major = 0, minor = 0;  // compute capability
   size_t total_bytes = 0;
-  size_t shared_bytes = 0;  // max per block
+  size_t shared_bytes = 0;  // max shared memory of a thread block
   // `workspace_bytes`: device memory that a kCompute stream allocates for GEMMs. `driver_bytes`:
   // device memory to leave free for the driver. The driver allocates memory for graphs, and for
   // each kernel at its first use.
@@ -65,7 +65,7 @@ struct DenseGemm {
   const void* weight = nullptr;  // [n, k], no padding
   void* out = nullptr;
   int64_t out_stride = 0;
-  DType out_type = DType::kBF16;  // or kF32
+  DType out_type = DType::kBF16;  // kBF16 or kF32
   int rows = 0, n = 0, k = 0;
   bool accumulate = false;
   // Index into the algorithms that the library proposes for these shapes, in the order of expected
@@ -90,8 +90,8 @@ struct DenseGemm {
 // - on the capturing thread: Allocate, Free, pinning, CreateStream, Replay, Query, Synchronize, and
 //   a Copy that waits;
 // - on any thread: Query or Synchronize of the capture's streams and events;
-// - as captured work: waiting for an event recorded outside, using plain host memory, recording an
-//   interprocess event.
+// - as captured work: waiting for an event that was recorded outside of the capture, using plain
+//   host memory, recording an interprocess event.
 // Other threads are free to do anything else.
 class DeviceRuntime {
  public:
@@ -160,9 +160,9 @@ class DeviceRuntime {
     return Launch(kernel, shape, static_cast<const void*>(&params), stream);
   }
   // Returns OK if Gemm works on this device. Returns FailedPrecondition, naming what is missing, if
-  // this machine lacks the library that computes dense GEMMs; everything else works.
+  // this machine lacks the library that computes GEMMs; everything else works.
   virtual absl::Status GemmStatus() = 0;
-  // Computes a dense GEMM. Returns InvalidArgument for sizes below 1 (rows may be 0) and for
+  // Computes a GEMM. Returns InvalidArgument for sizes below 1 (rows may be 0) and for
   // strides shorter than a row. Returns FailedPrecondition on a kCopy stream, the error of
   // GemmStatus() if there is one, and NotFound if the library does not propose this `algorithm`.
   virtual absl::Status Gemm(const DenseGemm& gemm, DeviceStream& stream) = 0;
@@ -170,7 +170,8 @@ class DeviceRuntime {
   // Sets `event` to the point after all work on `stream` so far. A later recording replaces this
   // one, but only for waits that are called after it.
   virtual absl::Status Record(DeviceEvent& event, DeviceStream& stream) = 0;
-  // Work put on `stream` from now on runs after the latest recording of `event`, by any process.
+  // Makes all work that is put on `stream` after this call wait for the latest recording of
+  // `event`. Any process may have made this recording.
   virtual absl::Status WaitFor(DeviceEvent& event, DeviceStream& stream) = 0;
   // Returns true if all work before the latest recording of `event` has run.
   virtual absl::StatusOr<bool> Query(DeviceEvent& event) = 0;

@@ -118,7 +118,7 @@ BATON_DEVICE T ShuffleXor(T value, int mask, simt::Place place = simt::Place::He
 }
 template <typename T>
 BATON_DEVICE T ShuffleDown(T value, int by, simt::Place place = simt::Place::Here()) {
-  const int from = Lane() + (by & 31);  // the instruction uses the low 5 bits
+  const int from = Lane() + (by & 31);  // the instruction uses the low 5 bits of `by`
   return GatherAs("ShuffleDown", value, from < 32 ? from : Lane(), place);
 }
 template <typename T>

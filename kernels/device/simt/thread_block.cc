@@ -89,7 +89,7 @@ void ThreadBlock::ThreadReturned() {
     Begin(next, stack);
     return;
   }
-  work_.free_stacks.push_back(stack);  // reused only after the switch
+  work_.free_stacks.push_back(stack);  // reused only after the switch to `next`
   SwitchFiber(self.context, next.context);
 }
 

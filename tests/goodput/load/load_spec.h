@@ -19,7 +19,9 @@ enum class ArrivalKind {
   // periods are exponentially distributed.
   kOnOff,
   kUniform,  // Evenly spaced.
-  kTrace,  // The trace's own times; at a given `rate`, warm-up and window are each stretched to it.
+  // The trace's own times. If `rate` is given, the warm-up and the window are stretched so that
+  // each of them has this mean rate.
+  kTrace,
 };
 
 struct ArrivalSpec {

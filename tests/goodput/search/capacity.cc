@@ -213,8 +213,8 @@ Capacities::Capacities(const std::vector<std::vector<Probe>>& modes, double goal
       const bool at_least = one.where == Capacity::Where::kAbove;
       // If a resample misses the goal at all measured rates, its rate is only a guess. The guess
       // may widen the interval of a capacity between two rates. But if the capacity itself is below
-      // all rates, the guess is raised to the lowest measured rate, because it can't serve as a
-      // bound.
+      // all rates, the guess is raised to the lowest measured rate, because a mere guess must not
+      // become a bound.
       resampled_[mode].push_back({below ? std::max(one.rate, capacity.rate) : one.rate, at_least});
       rates.push_back(at_least ? INFINITY : resampled_[mode].back().rate);
     }

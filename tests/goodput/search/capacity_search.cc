@@ -31,7 +31,7 @@ Reached ReachedBy(const Share& share, double goal) {
 
 // Returns the smallest number of requests that can show a rate to be met: if all of these requests
 // are good, the goal is certainly met. Fewer requests can't show this, however good they are.
-// Wilson's interval for n good requests of n begins at n / (n + z^2).
+// If n of n requests are good, Wilson's interval begins at n / (n + z^2), where z^2 is 3.8415.
 double MinToBeMet(double goal) { return 3.8415 * goal / (1 - goal); }
 
 }  // namespace

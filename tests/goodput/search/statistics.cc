@@ -39,8 +39,8 @@ double AutocorrelationTime(absl::Span<const uint8_t> outcomes) {
   for (size_t lag = 0, stride = 2; lag + 1 < n / 2; lag += stride) {
     const double pair = correlation(lag) + correlation(lag + 1);
     if (pair <= 0) break;
-    // Slow drift is correlated over very many lags, and adding all of them would take n^2 time. So
-    // large lags are sampled, and each sampled lag also stands for its neighbours.
+    // Slow drift is correlated over very many lags, and adding all of them would take quadratic
+    // time. So large lags are sampled, and each sampled lag also stands for its neighbours.
     stride = std::max<size_t>(2, lag / 64);
     time += pair * stride;
     if (time > n / 10.0) break;

@@ -20,7 +20,7 @@ struct TraceRow {
 struct Trace {
   static constexpr uint32_t kBlockTokens = 512;  // Tokens per block in Mooncake's hash_ids.
   std::vector<TraceRow> rows;                    // All rows of the trace, in order of time.
-  // Returns the seconds after which the trace repeats: its length plus one mean gap.
+  // Returns the seconds after which the trace repeats: its length plus the mean gap between rows.
   double Period() const;
   double Rate() const { return static_cast<double>(rows.size()) / Period(); }
 };

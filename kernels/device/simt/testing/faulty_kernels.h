@@ -10,7 +10,7 @@ namespace baton::emulated_kernels {
 
 // clang-format off
 // Faults in the shared memory of one block of 64 threads. "Right" marks a case without a fault. In
-// 4 and 14 the write comes last if the threads run in ascending order.
+// cases 4 and 14 the write comes last if the threads run in ascending order.
 //   Between warps, without a barrier:
 //     1   Each thread writes its word, then reads a word that a thread of the other warp writes.
 //     2   Each thread reads a word that the other warp writes, then writes its own.
@@ -18,9 +18,9 @@ namespace baton::emulated_kernels {
 //     4   Both warps read a word, and a thread of the second warp writes it.
 //   Between lanes of a warp:
 //     10  Right: SyncWarp stands between the accesses.
-//     11, 12, 13  Like 1, 2 and 3, but between two lanes, without SyncWarp.
+//     11, 12, 13  Like cases 1, 2 and 3, but between two lanes, without SyncWarp.
 //     14  All lanes read a word, and the last lane writes it.
-//     15  Like 11, with a shuffle where SyncWarp should be.
+//     15  Like case 11, with a shuffle where SyncWarp should be.
 //   Shared memory as an operand of a matrix instruction:
 //     16  Operand b of an mma is in words that the other warp writes.
 //     17  Several lanes store the result d of an mma to the same words.
