@@ -165,11 +165,20 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
   // hand-over. Publishes no KV; Complete does that. `answer` is the number of tokens of the right
   // answer.
   std::unique_ptr<Handover> Open(int n, int answer = 20, TokenId last = 1) {
+    std::vector<TokenId> prompt = RandomTokens(n - 1);
+    prompt.push_back(last);
+    return OpenPrompt(std::move(prompt), answer);
+  }
+  std::vector<TokenId> RandomTokens(int n) {
+    std::vector<TokenId> tokens;
+    for (int i = 0; i < n; ++i) tokens.push_back(static_cast<TokenId>(random_() % (kVocab - 1)));
+    return tokens;
+  }
+  // Does what Open does, for this prompt.
+  std::unique_ptr<Handover> OpenPrompt(std::vector<TokenId> prompt, int answer) {
+    const int n = static_cast<int>(prompt.size());
     auto handover = std::make_unique<Handover>();
-    for (int i = 1; i < n; ++i) {
-      handover->prompt.push_back(static_cast<TokenId>(random_() % (kVocab - 1)));
-    }
-    handover->prompt.push_back(last);
+    handover->prompt = std::move(prompt);
     handover->answer = FakeContinuation(layout_, handover->prompt, kVocab, answer);
     const auto blocks = owner_pool_->Take(layout_.BlocksFor(n)).value();
     EXPECT_TRUE(owner_engine_->Run({{{.tokens = handover->prompt, .blocks = blocks}}}).ok());
@@ -213,9 +222,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
   Prompt Colocated(int n, int max_tokens = 20) {
     Prompt prompt;
     prompt.job.request_id = "c";
-    for (int i = 0; i < n; ++i) {
-      prompt.job.tokens.push_back(static_cast<TokenId>(random_() % (kVocab - 1)));
-    }
+    prompt.job.tokens = RandomTokens(n);
     prompt.job.original_prompt_tokens = n;
     prompt.job.sampling.max_tokens = max_tokens;
     prompt.answer = FakeContinuation(layout_, prompt.job.tokens, kVocab, max_tokens);

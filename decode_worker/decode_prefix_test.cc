@@ -10,11 +10,6 @@ class DecodePrefixTest : public DecodeWorkerTest {
     a.insert(a.end(), b.begin(), b.end());
     return a;
   }
-  std::vector<TokenId> Tokens(int n) {
-    std::vector<TokenId> tokens;
-    for (int i = 0; i < n; ++i) tokens.push_back(static_cast<TokenId>(random_() % (kVocab - 1)));
-    return tokens;
-  }
   DecodeJob JobOf(std::vector<TokenId> tokens, int max_tokens) {
     DecodeJob job;
     job.request_id = "c";
@@ -43,17 +38,7 @@ class DecodePrefixTest : public DecodeWorkerTest {
     return record.cached;
   }
   std::unique_ptr<Handover> ReadyOf(const std::vector<TokenId>& tokens, int answer) {
-    auto handover = std::make_unique<Handover>();
-    const int n = static_cast<int>(tokens.size());
-    handover->prompt = tokens;
-    handover->answer = FakeContinuation(layout_, tokens, kVocab, answer);
-    const auto blocks = owner_pool_->Take(layout_.BlocksFor(n)).value();
-    EXPECT_TRUE(owner_engine_->Run({{{.tokens = handover->prompt, .blocks = blocks}}}).ok());
-    handover->ticket =
-        publisher_->Open(blocks, n, [this, blocks, h = handover.get()](absl::Status status) {
-          h->ended = status;
-          owner_pool_->Release(blocks);
-        });
+    auto handover = OpenPrompt(tokens, answer);
     Complete(*handover);
     return handover;
   }
@@ -67,10 +52,10 @@ TEST_P(DecodePrefixTest, BlocksThatAreHereAreNotPulled) {
     for (const Counter& counter : metrics.pulled_bytes) sum += counter.value();
     return sum;
   };
-  const auto document = Tokens(30);
-  EXPECT_EQ(HandOver(Joined(document, Tokens(5))), 0);
+  const auto document = RandomTokens(30);
+  EXPECT_EQ(HandOver(Joined(document, RandomTokens(5))), 0);
   EXPECT_EQ(bytes(), 9 * layout_.BlockBytes());
-  EXPECT_EQ(HandOver(Joined(document, Tokens(9))), 28);
+  EXPECT_EQ(HandOver(Joined(document, RandomTokens(9))), 28);
   EXPECT_EQ(bytes(), (9 + 10 - 7) * layout_.BlockBytes());
   EXPECT_EQ(metrics.cached_tokens.value(), 28u);
   ExpectAllBack();
@@ -80,13 +65,13 @@ TEST_P(DecodePrefixTest, BlocksThatAreHereAreNotPulled) {
 // last token has no KV.
 TEST_P(DecodePrefixTest, TheNextTurnFindsPromptAndAnswer) {
   Start();
-  std::vector<TokenId> turn = Tokens(21);
+  std::vector<TokenId> turn = RandomTokens(21);
   for (const bool handed_over : {true, false, true}) {
     constexpr int kAnswer = 10;
     handed_over ? HandOver(turn, kAnswer) : Colocate(turn, kAnswer);
     turn = Joined(turn, FakeContinuation(layout_, turn, kVocab, kAnswer));
     const int with_kv = static_cast<int>(turn.size()) - 1;
-    const std::vector<TokenId> next = Joined(turn, Tokens(7));
+    const std::vector<TokenId> next = Joined(turn, RandomTokens(7));
     EXPECT_EQ(Colocate(next), with_kv / kBlockTokens * kBlockTokens);
     turn = next;
   }
@@ -98,7 +83,7 @@ TEST_P(DecodePrefixTest, TheNextTurnFindsPromptAndAnswer) {
 TEST_P(DecodePrefixTest, TokensThatTheSequenceDoesNotKeepAreNotNamed) {
   for (int length = 1; length < 9; ++length) {
     Start();
-    const auto prompt = Tokens(20);
+    const auto prompt = RandomTokens(20);
     const auto answer = FakeContinuation(layout_, prompt, kVocab, 30);
     DecodeJob job = JobOf(prompt, 30);
     job.sampling.stop_tokens = {answer[length]};
@@ -112,14 +97,15 @@ TEST_P(DecodePrefixTest, TokensThatTheSequenceDoesNotKeepAreNotNamed) {
     ASSERT_EQ(record.ids().size(), static_cast<size_t>(length) + 1);
     const auto kept = Joined(prompt, record.ids());
     const int with_kv = static_cast<int>(kept.size()) - 1;
-    EXPECT_EQ(Colocate(Joined(kept, Tokens(9))), with_kv / kBlockTokens * kBlockTokens) << length;
+    EXPECT_EQ(Colocate(Joined(kept, RandomTokens(9))), with_kv / kBlockTokens * kBlockTokens)
+        << length;
     ExpectAllBack();
   }
 }
 
 TEST_P(DecodePrefixTest, TheBlockOfTheLastTokenIsComputedOrPulledAlways) {
   Start();
-  const auto prompt = Tokens(16);
+  const auto prompt = RandomTokens(16);
   Colocate(prompt, 1);
   EXPECT_EQ(Colocate(prompt, 1), 12);
   EXPECT_EQ(HandOver(prompt, 2), 12);
@@ -131,7 +117,7 @@ TEST_P(DecodePrefixTest, TheBlockOfTheLastTokenIsComputedOrPulledAlways) {
 TEST_P(DecodePrefixTest, TicketsWaitForBlocksThatArePulled) {
   DecodeMetrics metrics;
   Start(64, {.metrics = &metrics});
-  const auto tokens = Tokens(22);
+  const auto tokens = RandomTokens(22);
   Record records[4];
   std::vector<std::unique_ptr<Handover>> handovers;
   for (Record& record : records) {
@@ -156,7 +142,7 @@ TEST_P(DecodePrefixTest, TicketsWaitForBlocksThatArePulled) {
 
 TEST_P(DecodePrefixTest, ATicketThatWaitsCanBeCancelled) {
   Start();
-  const auto tokens = Tokens(22);
+  const auto tokens = RandomTokens(22);
   const auto first = ReadyOf(tokens, 6), second = ReadyOf(tokens, 6);
   Record records[2];
   const auto pulling = Submit(Job(*first, 6), &records[0]).value();
@@ -174,7 +160,7 @@ TEST_P(DecodePrefixTest, ATicketThatWaitsCanBeCancelled) {
 
 TEST_P(DecodePrefixTest, TheWaitForAPullIsBounded) {
   Start();
-  const auto tokens = Tokens(22);
+  const auto tokens = RandomTokens(22);
   const auto first = ReadyOf(tokens, 6), second = ReadyOf(tokens, 6);
   Record records[2];
   ASSERT_TRUE(Submit(Job(*first, 6), &records[0]).ok());
@@ -194,13 +180,13 @@ TEST_P(DecodePrefixTest, TheWaitForAPullIsBounded) {
 
 TEST_P(DecodePrefixTest, APromptWaitsForBlocksThatArePulled) {
   Start();
-  const auto tokens = Tokens(20);
+  const auto tokens = RandomTokens(20);
   const auto handover = ReadyOf(tokens, 6);
   Record pulled, waiting, other;
   ASSERT_TRUE(Submit(Job(*handover, 6), &pulled).ok());
   WorkerTurn();
   ASSERT_TRUE(Submit(JobOf(tokens, 6), &waiting).ok());
-  ASSERT_TRUE(Submit(JobOf(Tokens(9), 6), &other).ok());
+  ASSERT_TRUE(Submit(JobOf(RandomTokens(9), 6), &other).ok());
   WorkerTurn();
   EXPECT_FALSE(waiting.reserved);
   EXPECT_TRUE(other.reserved);  // does not wait behind `waiting`
@@ -212,7 +198,7 @@ TEST_P(DecodePrefixTest, APromptWaitsForBlocksThatArePulled) {
 
 TEST_P(DecodePrefixTest, APromptDoesNotWaitForAPullThatFailed) {
   Start();
-  const auto tokens = Tokens(20);
+  const auto tokens = RandomTokens(20);
   const auto handover = ReadyOf(tokens, 6);
   FaultyTransport::Faults faults;
   faults.corrupt_read = 1;
@@ -231,9 +217,9 @@ TEST_P(DecodePrefixTest, APromptDoesNotWaitForAPullThatFailed) {
 
 TEST_P(DecodePrefixTest, AfterDataLossTheSharedBlocksAreNotFoundEither) {
   Start();
-  const auto document = Tokens(20);
+  const auto document = RandomTokens(20);
   Colocate(document);
-  const auto handover = ReadyOf(Joined(document, Tokens(10)), 6);
+  const auto handover = ReadyOf(Joined(document, RandomTokens(10)), 6);
   FaultyTransport::Faults faults;
   faults.corrupt_read = 1;
   faulty_->SetFaults(faults);
@@ -249,7 +235,7 @@ TEST_P(DecodePrefixTest, AfterDataLossTheSharedBlocksAreNotFoundEither) {
 TEST_P(DecodePrefixTest, AfterInternalNothingIsFound) {
   poison_ = 126;
   Start();
-  auto document = Tokens(20);
+  auto document = RandomTokens(20);
   for (TokenId& token : document) token = token == poison_ ? 1 : token;
   const auto answered = [&] {
     Record record;
@@ -270,7 +256,7 @@ TEST_P(DecodePrefixTest, AfterInternalNothingIsFound) {
 
 TEST_P(DecodePrefixTest, ARefreshedPromptRemovesWhatItWouldHaveFound) {
   Start();
-  const auto tokens = Tokens(20);
+  const auto tokens = RandomTokens(20);
   Colocate(tokens);
   DecodeJob job = JobOf(tokens, 6);
   job.cache = CacheUse::kRefresh;
@@ -284,9 +270,9 @@ TEST_P(DecodePrefixTest, ARefreshedPromptRemovesWhatItWouldHaveFound) {
 
 TEST_P(DecodePrefixTest, CachedBlocksGiveWayToSequencesThatGrow) {
   Start(/*blocks=*/32);
-  const auto first = Tokens(60);
+  const auto first = RandomTokens(60);
   Colocate(first, 4);  // leaves 15 of 32 blocks in the cache
-  const auto second = Tokens(60);
+  const auto second = RandomTokens(60);
   EXPECT_EQ(Colocate(second, 60), 0);  // needs 30 blocks
   EXPECT_LT(Colocate(first, 1), 60);
   ExpectAllBack();
@@ -294,7 +280,7 @@ TEST_P(DecodePrefixTest, CachedBlocksGiveWayToSequencesThatGrow) {
 
 TEST_P(DecodePrefixTest, SaltsShareNothing) {
   Start();
-  const auto tokens = Tokens(20);
+  const auto tokens = RandomTokens(20);
   const auto cached = [&](const char* salt) {
     DecodeJob job = JobOf(tokens, 2);
     job.cache_salt = salt;
