@@ -107,7 +107,7 @@ class PrefillCore final : public PrefillWorker {
   void Handle(HandoverEnded message);
   bool Admit(absl::Time now);
   bool AdmitJob(Job* job, absl::Time now);
-  bool IsComing(const BlockName& name, size_t block) const;
+  bool IsComing(const Job& job, size_t block) const;
   bool Step(absl::Time now);
   std::vector<Chunk> PlanChunks();
   void Publish(const std::vector<Chunk>& chunks, int layer, std::shared_ptr<DeviceEvent> written);
@@ -283,10 +283,7 @@ bool PrefillCore::Admit(absl::Time now) {
 bool PrefillCore::AdmitJob(Job* job, absl::Time now) {
   std::vector<BlockId> blocks = FindPrefix(job->chain, job->job.tokens, job->job.cache);
   const size_t found = blocks.size();
-  const bool coming = job->job.cache == CacheUse::kOn &&
-                      static_cast<int>(found) < MaxHit(job->tokens()) && !job->chain.empty() &&
-                      IsComing(job->chain.names()[found], found);
-  if (job->wait.GoesOn(coming, found, now)) {
+  if (job->wait.GoesOn(IsComing(*job, found), found, now)) {
     cache_.Release(blocks);
     return false;
   }
@@ -318,8 +315,14 @@ bool PrefillCore::AdmitJob(Job* job, absl::Time now) {
   return true;
 }
 
-// Returns true if another prompt is going to give its block `block` this name.
-bool PrefillCore::IsComing(const BlockName& name, size_t block) const {
+// Returns true if this job may find its block number `block` in the cache once another prompt,
+// which is going to compute that block, has given it its name.
+bool PrefillCore::IsComing(const Job& job, size_t block) const {
+  if (job.job.cache != CacheUse::kOn || job.chain.empty() ||
+      static_cast<int>(block) >= MaxHit(job.tokens())) {
+    return false;
+  }
+  const BlockName& name = job.chain.names()[block];
   return std::any_of(active_.begin(), active_.end(), [&](JobId id) {
     const Job& other = jobs_.at(id);
     return static_cast<size_t>(other.named) <= block && block < other.chain.names().size() &&

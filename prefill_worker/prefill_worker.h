@@ -60,6 +60,7 @@ struct PrefillEnded {
   // FailedPrecondition: the lease (KvPublisher) ran out.
   // Cancelled: by Cancel().
   // Internal: the step or the device failed, or the logits were not numbers.
+  // DataLoss: a reader got other bytes than this worker has written.
   // InvalidArgument: the sampling options exclude every token.
   absl::Status status;
 };

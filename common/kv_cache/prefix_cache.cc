@@ -160,7 +160,6 @@ void PrefixCache::RemoveSubtree(BlockId block) {
     while (entries_[leaf].first_child != kNoBlock) leaf = entries_[leaf].first_child;
     RemoveName(leaf);
     entries_[leaf].forgotten = pool_->references(leaf) > 0;
-    ++counters_.forgotten_blocks;
   }
 }
 

@@ -26,9 +26,8 @@ namespace baton {
 // Guarantees:
 //   - A block with a name is never lent out again before its name is gone.
 //   - available() blocks can be taken now; no sequence loses a block by that.
-//   - Forget() removes names for good: the blocks that it was called for, and their descendants,
-//   get
-//     no name again before they have been free.
+//   - Forget() removes names for good. The blocks that it was called for, and their descendants,
+//     get no name again before they have been free.
 class PrefixCache {
  public:
   struct Options {
@@ -41,7 +40,6 @@ class PrefixCache {
   // Counts since the start.
   struct Counters {
     uint64_t evicted_blocks = 0;
-    uint64_t forgotten_blocks = 0;  // names that Forget removed
   };
 
   // `pool` must outlive the cache, and all its blocks must be free. `block_tokens` is the number of
