@@ -77,6 +77,7 @@ void DecodeCore::CountJobs() {
 }
 
 bool DecodeCore::RunOnce(absl::Time now) {
+  BeginTurn(now);
   bool worked = finished_.has_value();
   HandOutResults(now);
   for (Message& message : mailbox_->TakeAll()) {

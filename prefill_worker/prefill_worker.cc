@@ -174,6 +174,7 @@ void PrefillCore::CountJobs() {
 }
 
 bool PrefillCore::RunOnce(absl::Time now) {
+  BeginTurn(now);
   bool worked = !results_.empty();
   HandOutResults(now);
   for (Message& message : mailbox_->TakeAll()) {

@@ -96,6 +96,10 @@ void PrefixCache::Name(PrefixChain* chain, absl::Span<const TokenId> tokens,
     by_name_.emplace(entry.name, block);
     pool_->AddRef(block);
     if (options_.content_hash) entry.content = options_.content_hash(block);
+    if (options_.log != nullptr) {
+      entry.logged =
+          options_.log->Add(entry.name, next == 0 ? BlockName() : chain->names()[next - 1]);
+    }
     ++evictable_;  // NoteHeld subtracts this again
     Link(block, parent);
     NoteHeld(block);
@@ -148,6 +152,7 @@ void PrefixCache::RemoveName(BlockId block) {
   --evictable_;
   idle_.erase({entry.idle_since, block});
   by_name_.erase(entry.name);
+  if (options_.log != nullptr) options_.log->Remove(entry.logged, entry.name);
   Unlink(block);
   entry = Entry{};
   pool_->Release(block);

@@ -12,6 +12,7 @@
 #include "common/base/types.h"
 #include "common/kv_cache/block_namer.h"
 #include "common/kv_cache/block_pool.h"
+#include "common/kv_cache/name_log.h"
 
 namespace baton {
 
@@ -36,6 +37,9 @@ class PrefixCache {
     // gets its name, when a sequence finds it, and when it is evicted. The process aborts if the
     // bytes have changed, because a block with a name must never be written. May be empty.
     std::function<uint64_t(BlockId)> content_hash;
+    // Is told each name that a block gets or loses. A name's loss is noted before the block's
+    // generation goes up. Must outlive the cache. May be null.
+    NameLog* log = nullptr;
   };
   // Counts since the start.
   struct Counters {
@@ -97,6 +101,7 @@ class PrefixCache {
     BlockId first_child = kNoBlock, next_sibling = kNoBlock, previous_sibling = kNoBlock;
     int held_children = 0;
     uint64_t idle_since = 0;  // value of clock_ when the block was held last
+    uint64_t logged = 0;      // number of the change in Options::log that added the name
     uint64_t content = 0;     // Options::content_hash at the time when the block got its name
   };
 

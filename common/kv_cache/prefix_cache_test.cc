@@ -234,6 +234,26 @@ TEST_F(PrefixCacheTest, CachedBlocksAreFreeAfterTheCache) {
   EXPECT_EQ(pool.free_blocks(), 4);
 }
 
+TEST(PrefixCacheLogTest, TellsTheLossOfANameBeforeTheBlockCanBeReused) {
+  NameLog log(8);
+  BlockPool pool(2);
+  PrefixCache cache(&pool, kBlockTokens, {.log = &log});
+  BlockNamer namer;
+  PrefixChain chain(namer.Root({}), kBlockTokens);
+  const std::vector<TokenId> tokens = {1, 2};
+  const auto blocks = cache.Take(1).value();
+  cache.Name(&chain, tokens, blocks, 1);
+  cache.Release(blocks);
+  NameLog::Cursor reader;
+  log.Next(&reader, 10);
+  const uint64_t named = pool.generation(blocks[0]);
+  std::optional<uint64_t> at_loss;
+  log.set_on_change([&] { at_loss = pool.generation(blocks[0]); });
+  cache.Release(cache.Take(2).value());
+  EXPECT_EQ(at_loss, named);
+  EXPECT_NE(pool.generation(blocks[0]), named);
+}
+
 TEST(PrefixCacheDeathTest, DiesWhenANamedBlockWasWritten) {
   std::map<BlockId, uint64_t> content;
   BlockPool pool(4);
@@ -323,9 +343,13 @@ TEST(PrefixCacheRandomTest, EqualsAModelThatComputesEverythingAnew) {
     BlockPool pool(blocks, nullptr,
                    seed % 2 ? BlockPool::Reuse::kLastFreed : BlockPool::Reuse::kContiguous);
     std::map<BlockId, uint64_t> content;
+    NameLog log(1 + random() % 20);
     auto cache = std::make_unique<PrefixCache>(
         &pool, kBlockTokens,
-        PrefixCache::Options{.content_hash = [&](BlockId block) { return content[block]; }});
+        PrefixCache::Options{.content_hash = [&](BlockId block) { return content[block]; },
+                             .log = &log});
+    std::map<BlockName, BlockName> told;  // names and their parents, as the log tells them
+    NameLog::Cursor reader;
     BlockNamer namer;
     const BlockName roots[] = {namer.Root({.salt = "a"}), namer.Root({.salt = "b"})};
     Model model;
@@ -437,6 +461,17 @@ TEST(PrefixCacheRandomTest, EqualsAModelThatComputesEverythingAnew) {
         if (count > 0) not_free.insert(block);
       }
       ASSERT_EQ(pool.free_blocks(), blocks - static_cast<int>(not_free.size()));
+      if (random() % 8 > 0) continue;
+      while (const auto changes = log.Next(&reader, 1 + random() % 4)) {
+        if (changes->after == 0) told.clear();
+        for (const BlockName& name : changes->removed) told.erase(name);
+        for (const auto& added : changes->added) told[added.name] = added.parent;
+      }
+      std::map<BlockName, BlockName> expected;
+      for (const auto& [name, block] : model.named_) {
+        expected[name] = block.parent.value_or(BlockName());
+      }
+      ASSERT_EQ(told, expected);
     }
     EXPECT_EQ(cache->counters().evicted_blocks, evicted);
     EXPECT_GT(evicted, 0u) << "seed " << seed;

@@ -1,5 +1,6 @@
 #include "common/worker/worker_core.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,8 +11,12 @@
 namespace baton {
 namespace {
 
-PrefixCache::Options CacheOptions(const PrefixCacheSettings& settings, KvPlane* plane) {
-  PrefixCache::Options options{.enabled = settings.enabled, .content_hash = nullptr};
+// Removals that the log of names keeps. A reader that misses more gets all names anew.
+size_t RemovalsKept(int blocks) { return static_cast<size_t>(std::max(blocks, 1024)); }
+
+PrefixCache::Options CacheOptions(const PrefixCacheSettings& settings, KvPlane* plane,
+                                  NameLog* log) {
+  PrefixCache::Options options{.enabled = settings.enabled, .content_hash = nullptr, .log = log};
 #ifdef NDEBUG
   const bool check = settings.check_content;
 #else
@@ -44,7 +49,8 @@ WorkerCore::WorkerCore(Parts parts)
              .salt = ""},
       pool_(parts.plane->options().blocks, parts.plane->generations(),
             parts.reuse_last_freed ? BlockPool::Reuse::kLastFreed : BlockPool::Reuse::kContiguous),
-      cache_(&pool_, layout_.block_tokens, CacheOptions(parts.cache, parts.plane)) {
+      name_log_(RemovalsKept(pool_.total_blocks())),
+      cache_(&pool_, layout_.block_tokens, CacheOptions(parts.cache, parts.plane, &name_log_)) {
   engine_->set_pulse(parts.pulse);
   ReportLoad({});
 }

@@ -19,6 +19,7 @@
 #include "common/engine/step_size.h"
 #include "common/engine/worker_load.h"
 #include "common/kv_cache/block_pool.h"
+#include "common/kv_cache/name_log.h"
 #include "common/kv_cache/prefix_cache.h"
 #include "common/model/model.h"
 #include "kv_transfer/kv_plane.h"
@@ -104,6 +105,8 @@ class WorkerCore {
   // Any thread. Returns the number of jobs submitted and not ended. 0 after Drain means that the
   // worker may exit.
   int jobs() const;
+  // Any thread. Returns the log of the names that the prefix cache's blocks get and lose.
+  NameLog* name_log() { return &name_log_; }
   // Any thread but the loop's. Waits until there are no jobs, or until `limit` has passed. Returns
   // true if there are none: the last update of each job has then returned. New jobs may still come
   // unless Drain was called before.
@@ -166,6 +169,8 @@ class WorkerCore {
     return cache_.counters().evicted_blocks -
            std::exchange(evictions_taken_, cache_.counters().evicted_blocks);
   }
+  // Loop thread. Must be called first in each RunOnce.
+  void BeginTurn(absl::Time now) { name_log_.BeginTurn(now); }
   // Loop thread. Stores the load that Load() returns. This class adds the values that it counts
   // itself.
   void ReportLoad(WorkerLoad load);
@@ -180,6 +185,7 @@ class WorkerCore {
  private:
   const PrefixScope scope_;  // the scope of sequences without a salt; its rope_reach is not set
   BlockPool pool_;
+  NameLog name_log_;
 
  protected:
   PrefixCache cache_;  // lends the blocks of pool_
