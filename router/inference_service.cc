@@ -8,6 +8,7 @@
 #include "common/base/steady_time.h"
 #include "common/rpc/raw_request.h"
 #include "common/rpc/status.h"
+#include "router/block_naming.h"
 
 namespace baton {
 
@@ -32,12 +33,14 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
 
 }  // namespace
 
-InferenceService::InferenceService(ServedModel model, RequestLimits limits, CallLimit* text_calls,
+InferenceService::InferenceService(ServedModel model, RequestLimits limits,
+                                   std::optional<std::string> naming_secret, CallLimit* text_calls,
                                    std::function<absl::Status()> room,
                                    std::function<bool(CoreEvent)> submit,
                                    std::function<void(CoreEvent)> tell, Refused refused)
     : model_(std::move(model)),
       limits_(limits),
+      naming_secret_(std::move(naming_secret)),
       text_calls_(text_calls),
       room_(std::move(room)),
       submit_(std::move(submit)),
@@ -83,6 +86,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     absl::StatusOr<CheckedRequest> checked =
         CheckRequest(request, model_, limits_, arrival, DeadlineOf(*context));
     status = checked.status();
+    if (status.ok()) NameBlocks(&*checked);
     if (status.ok() && !submit_(ClientArrived{key, *std::move(checked)})) {
       status = absl::ResourceExhaustedError("the router is overloaded: its inbox is full");
     }
@@ -92,6 +96,17 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     call->End(status);
   }
   return call.get();
+}
+
+void InferenceService::NameBlocks(CheckedRequest* checked) {
+  if (!naming_secret_ || !checked->prefix_cache) return;
+  ServingChanged serving;
+  {
+    MutexLock lock(&mutex_);
+    serving = serving_;
+  }
+  checked->block_names = NamePromptBlocks(serving, *naming_secret_, model_.config.rope,
+                                          checked->cache_salt, checked->prompt);
 }
 
 template <typename Request>

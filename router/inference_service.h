@@ -4,6 +4,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/base/mutex.h"
@@ -30,14 +32,16 @@ class InferenceService final
   // - `tell` passes all other events to the core.
   // - `refused` gets each request that does not reach the core, with the reason.
   // `text_calls` limits the number of Tokenize and Detokenize calls at the same time. A call counts
-  // until its answer has been sent.
-  InferenceService(ServedModel model, RequestLimits limits, CallLimit* text_calls,
+  // until its answer has been sent. `naming_secret` is the cluster's attach token, with which the
+  // blocks of prompts get their names; not set: they get none.
+  InferenceService(ServedModel model, RequestLimits limits,
+                   std::optional<std::string> naming_secret, CallLimit* text_calls,
                    std::function<absl::Status()> room, std::function<bool(CoreEvent)> submit,
                    std::function<void(CoreEvent)> tell, Refused refused);
 
   // Returns the call of a request; null if its RPC is over. Any thread.
   std::shared_ptr<GenerateCall> Find(RequestKey key);
-  // Sets what ListModels reports. Any thread.
+  // Sets what ListModels reports, and the layout for which blocks get their names. Any thread.
   void SetServing(ServingChanged serving);
   // Number of RPCs that gRPC has not ended yet. Any thread.
   size_t calls();
@@ -57,12 +61,15 @@ class InferenceService final
   absl::StatusOr<v1::TokenizeResponse> Answer(const v1::TokenizeRequest& request);
   absl::StatusOr<v1::DetokenizeResponse> Answer(const v1::DetokenizeRequest& request);
   absl::StatusOr<v1::ListModelsResponse> Answer(const v1::ListModelsRequest& request);
+  // Names the blocks of the request's prompt, unless the request uses no cached KV.
+  void NameBlocks(CheckedRequest* checked);
   template <typename Request>
   grpc::ServerUnaryReactor* Unary(const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response,
                                   CallLimit* limit);
 
   const ServedModel model_;
   const RequestLimits limits_;
+  const std::optional<std::string> naming_secret_;
   CallLimit* const text_calls_;
   const std::function<absl::Status()> room_;
   const std::function<bool(CoreEvent)> submit_;

@@ -11,6 +11,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/byte_size.h"
 #include "common/base/listen_check.h"
 #include "common/base/log.h"
 #include "common/base/program.h"
@@ -40,11 +41,16 @@ ABSL_FLAG(std::string, mode, "disaggregated",
           "kind of worker that computes prompts: disaggregated (prefill workers), colocated "
           "(decode workers, in chunks beside running answers), or auto (the router decides for "
           "each request); a request may ask for another mode");
-ABSL_FLAG(std::string, policy, "least-loaded",
-          "rule by which one of several workers is chosen: least-loaded, or round-robin (in turn, "
-          "whatever their load)");
+ABSL_FLAG(std::string, policy, "prefix",
+          "rule by which one of several workers is chosen: prefix (little load, and much of the "
+          "prompt cached), least-loaded, or round-robin (in turn, whatever their load)");
+ABSL_FLAG(
+    baton::ByteSize, prefix_index_bytes, baton::ByteSize{64 << 20},
+    "max memory for the names of the KV blocks that workers keep, such as 64Mi; some 100 bytes "
+    "for each block of a long prompt; 0: the router does not know what workers keep");
 ABSL_FLAG(int, auto_prompt_tokens, 64,
-          "mode auto: decode workers compute prompts of up to this many tokens (0 to 100000000)");
+          "mode auto: decode workers compute prompts of which they lack up to this many tokens (0 "
+          "to 100000000)");
 ABSL_FLAG(int, auto_queue_tokens, 4096,
           "mode auto: decode workers also compute longer prompts while every prefill worker has "
           "more than this many prompt tokens left to compute (0 to 100000000)");
@@ -97,15 +103,16 @@ constexpr char kUsage[] =
 
 // Groups of flags, in the order in which --help shows them.
 std::vector<FlagGroup> FlagGroups() {
-  return {{"Addresses", "listen attach-token metrics-listen"},
-          {"Model", "model model-name serve-identity identity-lead"},
-          {"Choice of workers", "mode policy auto-prompt-tokens auto-queue-tokens"},
-          {"Limits of requests",
-           "max-queued max-prompts-per-worker max-migrations max-text-bytes max-text-calls"},
-          {"Waiting for workers", "pair-wait room-wait report-limit stall"},
-          {"Clients", "client-buffer-tokens slow-client-limit max-connection-age"},
-          {"Stopping", "drain-grace"},
-          {"Log", "log-level log-format"}};
+  return {
+      {"Addresses", "listen attach-token metrics-listen"},
+      {"Model", "model model-name serve-identity identity-lead"},
+      {"Choice of workers", "mode policy prefix-index-bytes auto-prompt-tokens auto-queue-tokens"},
+      {"Limits of requests",
+       "max-queued max-prompts-per-worker max-migrations max-text-bytes max-text-calls"},
+      {"Waiting for workers", "pair-wait room-wait report-limit stall"},
+      {"Clients", "client-buffer-tokens slow-client-limit max-connection-age"},
+      {"Stopping", "drain-grace"},
+      {"Log", "log-level log-format"}};
 }
 
 absl::Duration CheckedTime(absl::string_view name, absl::Duration value, absl::Duration lowest) {
@@ -132,6 +139,16 @@ RoutingPolicyKind PolicyFromFlag() {
   return *policy;
 }
 
+size_t IndexBytesFromFlag() {
+  const uint64_t bytes = absl::GetFlag(FLAGS_prefix_index_bytes).bytes;
+  const size_t lowest = PrefixIndex::MinBytes(PrefixIndex::Options().max_workers);
+  if (bytes != 0 && (bytes < lowest || bytes > (uint64_t{1} << 40))) {
+    RefuseToStart(absl::StrCat("--prefix-index-bytes is ", ByteSizeText(bytes), "; it takes 0, or ",
+                               ByteSizeText(lowest), " to 1Ti"));
+  }
+  return bytes;
+}
+
 RouterServer::Options OptionsFromFlags() {
   RouterServer::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
@@ -153,6 +170,8 @@ RouterServer::Options OptionsFromFlags() {
   core.mode = ModeFromFlag();
   core.policy = PolicyFromFlag();
   core.policy_seed = RandomU64();
+  core.prefix_index_bytes = IndexBytesFromFlag();
+  core.prefix_index_key = RandomU64();
   core.auto_prompt_tokens =
       CheckedInt("auto-prompt-tokens", absl::GetFlag(FLAGS_auto_prompt_tokens), 0, 100000000);
   core.auto_queue_tokens =

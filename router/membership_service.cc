@@ -9,10 +9,12 @@
 #include "baton/v1/worker_identity.grpc.pb.h"
 #include "common/base/host_port.h"
 #include "common/base/log.h"
+#include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/limits.h"
 #include "common/rpc/status.h"
+#include "router/core/worker_caches.h"
 
 namespace baton {
 namespace {
@@ -145,12 +147,21 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
         if (!std::exchange(registered_, true)) {
           AskIdentity();
         } else {
-          service_.tell(WorkerReported{key_, std::move(*report_.mutable_load())});
+          Pass();
         }
         return;
       }
     }
     Close(status);
+  }
+
+  // Passes a checked report to the core.
+  void Pass() {
+    if (report_.has_load()) {
+      service_.tell(WorkerReported{key_, std::move(*report_.mutable_load())});
+    } else {
+      service_.tell(WorkerCached{key_, std::move(cached_)});
+    }
   }
 
   // Asks which process answers at the worker's address, before the core is told of the worker. A
@@ -200,8 +211,11 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
       }
       return absl::OkStatus();
     }
-    if (!report_.has_load()) {
-      return absl::InvalidArgumentError("only load reports may follow a registration");
+    if (report_.has_cache()) {
+      ASSIGN_OR_RETURN(cached_, ReadCacheChanges(report_.cache()));
+    } else if (!report_.has_load()) {
+      return absl::InvalidArgumentError(
+          "only load reports and cache changes may follow a registration");
     }
     return absl::OkStatus();
   }
@@ -232,6 +246,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   const Service service_;
   std::shared_ptr<AttachCall> self_;
   v1::WorkerReport report_;  // Owned by the pending read, or else by the pending identity call.
+  CacheUpdate cached_;       // Used only while a read is handled.
   bool registered_ = false;  // Used only while a read is handled.
   Mutex mutex_;
   v1::RouterCommand command_ ABSL_GUARDED_BY(mutex_);  // Owned by the pending write.

@@ -33,7 +33,7 @@ class MembershipService final
   ~MembershipService() override;
 
   // The next three functions do nothing if the stream is over. Loop thread.
-  void Taken(AttachKey attach);  // The core has taken a report, so the next one may be read.
+  void Taken(AttachKey attach);  // The core has taken a report, so the next may be read.
   void Send(AttachKey attach, const v1::Peers& peers);
   void Close(AttachKey attach, const absl::Status& status);
   // Closes all streams with `status`, and from now on every new stream. Any thread.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -55,7 +56,9 @@ struct RouterServer::Parts {
         text_calls(options.max_text_calls),
         core_mode(options.core.mode),
         inference(
-            options.model, options.limits, &text_calls,
+            options.model, options.limits,
+            options.core.prefix_index_bytes > 0 ? std::optional(options.token) : std::nullopt,
+            &text_calls,
             // Runs before the prompt is tokenised, so that it costs little to refuse a request.
             [this, limit = static_cast<size_t>(options.core.max_queued)] {
               if (queued < limit) return absl::OkStatus();
@@ -195,6 +198,8 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
           if (const auto call = inference.Find(a.request)) call->Abort();
         } else if constexpr (std::is_same_v<Action, SendPeers>) {
           membership.Send(a.attach, a.peers);
+        } else if constexpr (std::is_same_v<Action, ReportTaken>) {
+          membership.Taken(a.attach);
         } else if constexpr (std::is_same_v<Action, CloseAttach>) {
           Log(Severity::kWarning, "attach_closed", {{"because", a.status.ToString()}});
           membership.Close(a.attach, a.status);

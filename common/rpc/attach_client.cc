@@ -116,13 +116,17 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
 
   void Cancel() { context_.TryCancel(); }
 
+  // Returns true if Send() may be called: no report is being written, and the stream is not ending.
+  bool CanSend() {
+    MutexLock lock(&mutex_);
+    return !writing_ && !ends_;
+  }
   // Returns false, and sends nothing, while the previous report is being written or the stream is
   // ending.
-  bool Send(v1::LoadReport load) {
+  bool Send(v1::WorkerReport report) {
     MutexLock lock(&mutex_);
     if (writing_ || ends_) return false;
-    report_.Clear();
-    *report_.mutable_load() = std::move(load);
+    report_ = std::move(report);
     writing_ = true;
     StartWrite(&report_);
     return true;
@@ -203,6 +207,9 @@ struct Router {
   // True if the last attempt ended with a refusal, and while the first attempt has no result.
   bool disputes = true;
   RareWarning warning;
+  AttachClient::CacheReader read_cache;  // knows what this stream has told
+  bool cache_due = true;                 // `read_cache` may have something to tell
+  absl::Time next_cache = absl::InfinitePast();
   v1::Peers peers;
   absl::Time lost = absl::InfiniteFuture();
 };
@@ -216,6 +223,7 @@ struct AttachClient::State {
   Wakeup wakeup;  // wakes the attach thread
   std::atomic<bool> stop = false;
   std::atomic<bool> report_now = false;
+  std::atomic<bool> cache_changed = false;
   std::atomic<int> attached = 0;
   Standing standing;  // as last given to `on_standing`
   std::map<std::string, Router> routers;
@@ -238,6 +246,7 @@ struct AttachClient::State {
   void Run();
   void ResolveAll(absl::Time now);
   void Step(const std::string& address, Router& router, absl::Time now, bool report);
+  void SendCacheChanges(Router& router, absl::Time now);
   void TellPeers(absl::Time now);
   void TellStanding();
 };
@@ -298,6 +307,8 @@ void AttachClient::State::Step(const std::string& address, Router& router, absl:
     if (now < router.next_try) return;
     router.stream = std::make_unique<Stream>(address, options.token, options.registration, &wakeup);
     router.next_report = now;
+    if (options.new_cache_reader) router.read_cache = options.new_cache_reader();
+    router.cache_due = true;
   }
   if (std::optional<v1::Peers> heard = router.stream->TakePeers()) {
     router.peers = *std::move(heard);
@@ -331,10 +342,31 @@ void AttachClient::State::Step(const std::string& address, Router& router, absl:
     router.told = false;
     return;
   }
-  if (!report && now < router.next_report) return;
-  std::optional<v1::LoadReport> said = load();
-  const bool through = !said || router.stream->Send(*std::move(said));
-  router.next_report = through ? now + options.report_interval : now;
+  if (report || now >= router.next_report) {
+    bool through = true;
+    if (std::optional<v1::LoadReport> said = load()) {
+      v1::WorkerReport message;
+      *message.mutable_load() = *std::move(said);
+      through = router.stream->Send(std::move(message));
+    }
+    router.next_report = through ? now + options.report_interval : now;
+  }
+  SendCacheChanges(router, now);
+}
+
+void AttachClient::State::SendCacheChanges(Router& router, absl::Time now) {
+  if (!router.read_cache || !router.told || !router.cache_due || now < router.next_cache ||
+      !router.stream->CanSend()) {
+    return;
+  }
+  std::optional<CacheMessage> next = router.read_cache();
+  router.cache_due = next.has_value();
+  if (!next) return;
+  v1::WorkerReport message;
+  *message.mutable_cache() = std::move(next->changes);
+  // If the stream is ending, a new reader begins anew on the next one.
+  router.stream->Send(std::move(message));
+  router.next_cache = next->more ? now : now + options.cache_interval;
 }
 
 void AttachClient::State::TellPeers(absl::Time now) {
@@ -371,16 +403,22 @@ void AttachClient::State::Run() {
     const absl::Time now = SteadyNow();
     ResolveAll(now);
     const bool report = report_now.exchange(false);
+    if (cache_changed.exchange(false)) {
+      for (auto& [address, router] : routers) router.cache_due = true;
+    }
     for (auto& [address, router] : routers) Step(address, router, now, report);
     TellPeers(now);
     TellStanding();
     absl::Time next = next_resolve;
     for (const auto& [address, router] : routers) {
       next = std::min(next, router.stream == nullptr ? router.next_try : router.next_report);
+      if (router.read_cache && router.told && router.cache_due) {
+        next = std::min(next, router.next_cache);
+      }
     }
     const absl::Duration longest = resolving.valid() ? kFirstPause : absl::Seconds(60);
-    // Waits at least 10 ms: a report that could not be sent, because the previous one was still
-    // being written, is tried again after this wait.
+    // Waits at least 10 ms: what could not be sent, because the message before it was still being
+    // written, is tried again after this wait.
     wakeup.WaitFor(std::clamp(next - SteadyNow(), absl::Milliseconds(10), longest));
   }
   for (auto& [address, router] : routers) {
@@ -409,6 +447,11 @@ int AttachClient::attached() const { return state_->attached; }
 
 void AttachClient::ReportNow() {
   state_->report_now = true;
+  state_->wakeup.Wake();
+}
+
+void AttachClient::CacheChanged() {
+  state_->cache_changed = true;
   state_->wakeup.Wake();
 }
 

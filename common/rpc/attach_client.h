@@ -29,6 +29,12 @@ class AttachClient {
     bool undisputed = false;
     bool operator==(const Standing&) const = default;
   };
+  // Changes of the worker's prefix cache, as one message.
+  struct CacheMessage {
+    v1::CacheChanges changes;
+    bool more = false;  // true if more changes follow, so that the next message is due at once
+  };
+  using CacheReader = std::function<std::optional<CacheMessage>()>;
   struct Options {
     std::vector<std::string> routers;  // host:port of each router
     v1::Registration registration;
@@ -41,6 +47,13 @@ class AttachClient {
         absl::Seconds(30);  // time for which the peers named by a lost router stay valid
     // Time between two warnings about the same unreachable router.
     absl::Duration warning_interval = absl::Seconds(60);
+    // Called once for each stream. Returns a function whose calls return the worker's cached
+    // blocks, and then what has changed; nothing if there is nothing to tell now. Both are called
+    // on the client's thread. If it is empty, no changes are sent.
+    std::function<CacheReader()> new_cache_reader;
+    // Shortest time between two messages with changes to one router, unless the first one could not
+    // hold all changes.
+    absl::Duration cache_interval = absl::Milliseconds(50);
     // Called on the client's thread whenever the standing has changed. May be empty.
     std::function<void(const Standing&)> on_standing;
   };
@@ -58,6 +71,8 @@ class AttachClient {
   int attached() const;
   // Any thread. Sends the next report without waiting for its interval.
   void ReportNow();
+  // Any thread. Tells that the prefix cache has changed since a cache reader was called last.
+  void CacheChanged();
 
  private:
   struct State;

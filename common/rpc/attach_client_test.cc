@@ -1,5 +1,6 @@
 #include "common/rpc/attach_client.h"
 
+#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -48,6 +49,10 @@ class FakeMembership : public v1::Membership::Service {
         MutexLock lock(&mutex_);
         epochs_.push_back(report.registration().epoch());
         changed_.SignalAll();
+      } else if (report.has_cache()) {
+        MutexLock lock(&mutex_);
+        cache_changes_.push_back(report.cache().last());
+        changed_.SignalAll();
       } else {
         Count(&loads_);
       }
@@ -57,6 +62,13 @@ class FakeMembership : public v1::Membership::Service {
 
   void AwaitLoads(int n) { Await(&loads_, n); }
   void AwaitRefused(int n) { Await(&refused_, n); }
+  // Waits until as many messages on the prefix cache have come, and returns the number of the last
+  // change of each.
+  std::vector<uint64_t> AwaitCacheChanges(size_t n) {
+    MutexLock lock(&mutex_);
+    while (cache_changes_.size() < n) changed_.Wait(&mutex_);
+    return cache_changes_;
+  }
   std::vector<uint64_t> epochs() {
     MutexLock lock(&mutex_);
     return epochs_;
@@ -77,7 +89,7 @@ class FakeMembership : public v1::Membership::Service {
   const std::string token_;
   Mutex mutex_;
   CondVar changed_;
-  std::vector<uint64_t> epochs_;
+  std::vector<uint64_t> epochs_, cache_changes_;
   int loads_ = 0, refused_ = 0;
 };
 
@@ -139,6 +151,40 @@ TEST(AttachClientTest, ComesBackToARouterThatRestarted) {
   after.AwaitLoads(1);
   heard.Await({13});
   EXPECT_THAT(after.epochs(), testing::ElementsAre(7u));
+}
+
+TEST(AttachClientTest, EveryRouterIsToldTheCacheFromTheBeginningAndThenItsChanges) {
+  FakeMembership first(11), second(12);
+  const auto server1 = *RpcServer::Start({.listen = "127.0.0.1:0", .services = {&first}});
+  auto server2 = *RpcServer::Start({.listen = "127.0.0.1:0", .services = {&second}});
+  AttachClient::Options options = OptionsFor({server1->address(), server2->address()});
+  options.cache_interval = absl::ZeroDuration();
+  std::atomic<uint64_t> last = 3;
+  options.new_cache_reader = [&last]() -> AttachClient::CacheReader {
+    return [&last, told = uint64_t{0}]() mutable -> std::optional<AttachClient::CacheMessage> {
+      if (told == last) return std::nullopt;
+      AttachClient::CacheMessage message;
+      message.changes.set_after(told);
+      message.changes.set_last(++told);
+      message.more = told < last;
+      return message;
+    };
+  };
+  AttachClient client(
+      options, [] { return v1::LoadReport(); }, [](const v1::Peers&) {});
+  EXPECT_THAT(first.AwaitCacheChanges(3), testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT(second.AwaitCacheChanges(3), testing::ElementsAre(1, 2, 3));
+  last = 4;
+  client.CacheChanged();
+  EXPECT_THAT(first.AwaitCacheChanges(4), testing::ElementsAre(1, 2, 3, 4));
+  second.AwaitCacheChanges(4);
+  // A router that comes back knows nothing.
+  const std::string address = server2->address();
+  server2->Shutdown(absl::ZeroDuration());
+  server2 = nullptr;
+  FakeMembership third(13);
+  const auto server3 = *RpcServer::Start({.listen = address, .services = {&third}});
+  EXPECT_THAT(third.AwaitCacheChanges(4), testing::ElementsAre(1, 2, 3, 4));
 }
 
 TEST(AttachClientTest, AWrongTokenIsRefusedAndTriedAgain) {

@@ -6,7 +6,8 @@ namespace baton {
 
 inline constexpr int kMaxMessageBytes = 64 << 20;  // fits a prompt of millions of tokens
 inline constexpr size_t kMaxCacheSaltBytes = 256;
-inline constexpr int kKeepaliveMs = 2000;          // a silent peer is pinged after this time
+inline constexpr size_t kMaxCacheChanges = 4096;  // names in one CacheChanges message
+inline constexpr int kKeepaliveMs = 2000;         // a silent peer is pinged after this time
 // Time in which a peer must answer a keepalive ping. A peer that does not counts as lost.
 inline constexpr int kKeepaliveTimeoutMs = 4000;
 // Time limit of one connection attempt. It is generous because a busy machine answers late.

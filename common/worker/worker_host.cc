@@ -24,6 +24,7 @@
 #include "common/rpc/dial.h"
 #include "common/rpc/limits.h"
 #include "common/worker/auto_flag.h"
+#include "common/worker/cache_proto.h"
 #include "common/worker/load_teller.h"
 #include "common/worker/worker_metrics.h"
 #include "common/worker/worker_proto.h"
@@ -447,6 +448,7 @@ void WorkerHost::Attach(int max_batch) {
   registration.set_context_tokens(static_cast<uint32_t>(model_.context));
   registration.set_max_batch(static_cast<uint32_t>(max_batch));
   registration.set_version(std::string(kVersion));
+  registration.set_prefix_cache(absl::GetFlag(FLAGS_prefix_cache));
   AddProcessMetrics(role_ == v1::WORKER_ROLE_PREFILL ? "baton-prefill" : "baton-decode", &metrics_);
   const auto links = [this] {
     MutexLock lock(&mutex_);
@@ -458,6 +460,14 @@ void WorkerHost::Attach(int max_batch) {
   options.registration = std::move(registration);
   options.token = attach_token();
   options.report_interval = absl::GetFlag(FLAGS_report_interval);
+  options.new_cache_reader = [log = core_->name_log()]() -> AttachClient::CacheReader {
+    return [log,
+            reader = NameLog::Cursor()]() mutable -> std::optional<AttachClient::CacheMessage> {
+      const std::optional<NameChanges> changes = log->Next(&reader, kMaxCacheChanges);
+      if (!changes) return std::nullopt;
+      return AttachClient::CacheMessage{CacheChangesToProto(*changes, SteadyNow()), changes->more};
+    };
+  };
   options.on_standing = [this](const AttachClient::Standing& standing) {
     MutexLock lock(&mutex_);
     standing_ = standing;
@@ -540,6 +550,10 @@ void WorkerHost::DrainWhenStopped() {
 void WorkerHost::Run(WorkerCore* core, const char* name, int max_batch,
                      const std::function<void()>& started) {
   core_ = core;
+  core->name_log()->set_on_change([this] {
+    MutexLock lock(&mutex_);
+    if (attach_ != nullptr) attach_->CacheChanged();
+  });
   StartKvThread();
   Loop loop({.name = name, .wakeup = &core_wakeup_, .pulse = &core_pulse_},
             [core](absl::Time now) { return core->RunOnce(now); });

@@ -54,30 +54,33 @@ Attempt::End Answered(AnswerEnd answer) {
 
 }  // namespace
 
-Attempt::Attempt(const AttemptTools& tools, Request* request, Worker& worker, bool colocated)
+Attempt::Attempt(const AttemptTools& tools, Request* request, const Placement& place)
     : core_(tools.core),
       membership_(tools.membership),
       workers_(membership_.workers()),
       legs_(tools.legs),
       clients_(tools.clients),
       request_(*request),
-      colocated_(colocated),
+      colocated_(place.colocated),
       base_(request->answer.tokens().size()),
-      prefill_worker_(colocated ? 0 : worker.name.key),
-      times_{.queued = request->queue.since, .colocated = colocated} {
+      prefill_worker_(place.colocated ? 0 : place.worker->name.key),
+      times_{.queued = request->queue.since, .colocated = place.colocated} {
+  Worker& worker = *place.worker;
   RequestSummary& summary = request_.summary;
   summary.prefill_address = worker.name.address;
   const size_t tokens = request_.checked.prompt.size() + base_;
-  if (colocated) {
+  clients_.NoteWorker(request_, colocated_ ? LegKind::kColocated : LegKind::kPrefill,
+                      worker.name.key);
+  if (colocated_) {
     summary.link.clear();
     summary.mode = v1::SERVING_MODE_COLOCATED;
     ++core_.counters.colocated;
-    core_.actions.push_back(OpenDecode(worker, tokens));
+    core_.actions.push_back(OpenDecode({&worker, place.cached_tokens}, tokens));
     return;
   }
   summary.mode = v1::SERVING_MODE_DISAGGREGATED;
   request_.decode_attempts = 0;
-  prefill_leg_ = &legs_.Open(&request_, worker, /*prefill=*/true, tokens);
+  prefill_leg_ = &legs_.Open(&request_, worker, /*prefill=*/true, tokens, place.cached_tokens);
   StartPrefill start{
       .leg = prefill_leg_->key, .worker = worker.name, .deadline = request_.checked.deadline};
   Describe(request_, base_, /*computes_prompt=*/true, &start.request);
@@ -86,9 +89,11 @@ Attempt::Attempt(const AttemptTools& tools, Request* request, Worker& worker, bo
   core_.actions.push_back(std::move(start));
 }
 
-StartDecode Attempt::OpenDecode(Worker& worker, uint64_t prompt_tokens) {
+StartDecode Attempt::OpenDecode(const ChosenWorker& chosen, uint64_t prompt_tokens) {
+  Worker& worker = *chosen.worker;
   request_.summary.decode_address = worker.name.address;
-  decode_leg_ = &legs_.Open(&request_, worker, /*prefill=*/false, prompt_tokens);
+  decode_leg_ =
+      &legs_.Open(&request_, worker, /*prefill=*/false, prompt_tokens, chosen.cached_tokens);
   StartDecode start{
       .leg = decode_leg_->key, .worker = worker.name, .deadline = request_.checked.deadline};
   Describe(request_, base_, /*computes_prompt=*/colocated_, &start.request);
@@ -102,14 +107,15 @@ Attempt::End Attempt::TryDecode() {
   BATON_CHECK(prefill != nullptr && ticket_ && prefill_leg_ != nullptr)
       << "request " << request_.key << " has no ticket to decode";
   int partners = 0;
-  Worker* worker =
+  const ChosenWorker chosen =
       workers_.ChooseDecode(*prefill, membership_.NeedOf(request_, request_.avoid_decode),
                             room_.refused_by, core_.now, &partners);
-  if (worker != nullptr) {
+  if (chosen.worker != nullptr) {
+    clients_.NoteWorker(request_, LegKind::kDecode, chosen.worker->name.key);
     room_.partnerless_since.reset();
     room_.retry = absl::InfiniteFuture();
-    request_.summary.link = WorkerTable::LinkName(*worker, prefill->name.epoch);
-    StartDecode start = OpenDecode(*worker, 0);
+    request_.summary.link = WorkerTable::LinkName(*chosen.worker, prefill->name.epoch);
+    StartDecode start = OpenDecode(chosen, 0);
     *start.request.mutable_ticket() = *ticket_;
     core_.actions.push_back(std::move(start));
     return nullptr;

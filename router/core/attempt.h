@@ -14,6 +14,7 @@
 #include "router/core/core_context.h"
 #include "router/core/legs.h"
 #include "router/core/request.h"
+#include "router/core/request_queue.h"
 
 namespace baton {
 
@@ -71,10 +72,10 @@ class Attempt {
  public:
   using End = std::unique_ptr<AttemptEnd>;
 
-  // Opens the first leg of the attempt, which is one RPC to `worker`. The request must have left
-  // the queue, must be bound to the identity (model and numerics) of the worker, and must outlive
-  // the attempt.
-  Attempt(const AttemptTools& tools, Request* request, Worker& worker, bool colocated);
+  // Opens the first leg of the attempt, which is one RPC to the worker of `place`. The request must
+  // have left the queue, must be bound to the identity (model and numerics) of the worker, and must
+  // outlive the attempt.
+  Attempt(const AttemptTools& tools, Request* request, const Placement& place);
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
@@ -127,8 +128,8 @@ class Attempt {
 
   // Opens a decode leg, which is the RPC to a decode worker, and returns the action that starts it.
   // The caller fills in the ticket for KV at a prefill worker, if there is one, and adds the action
-  // to the core's actions.
-  StartDecode OpenDecode(Worker& worker, uint64_t prompt_tokens);
+  // to the core's actions. `prompt_tokens` is 0 if the worker pulls the KV.
+  StartDecode OpenDecode(const ChosenWorker& chosen, uint64_t prompt_tokens);
   // Offers the ticket to the best decode worker. If none can take it, the ticket waits.
   End TryDecode();
   void CloseLeg(Leg& leg, bool cancel);

@@ -108,6 +108,12 @@ void Clients::Bind(Request& request, const ModelIdentity& identity) {
       << " and was given to a worker with " << identity.ToString();
 }
 
+void Clients::NoteWorker(const Request& request, LegKind leg, WorkerKey worker) {
+  for (Request* other : ClientOf(request).requests) {
+    if (other != &request) other->siblings[static_cast<size_t>(leg)] = worker;
+  }
+}
+
 std::set<ModelIdentity> Clients::bound() const {
   std::set<ModelIdentity> identities;
   for (const auto& [identity, requests] : bound_) identities.insert(identity);

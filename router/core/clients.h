@@ -44,6 +44,8 @@ class Clients {
   // Binds all requests of the client to `identity`, the identity of the worker that gets `request`.
   // Aborts if the client is bound to another identity.
   void Bind(Request& request, const ModelIdentity& identity);
+  // Notes the worker that the request was given, so that the client's other answers prefer it.
+  void NoteWorker(const Request& request, LegKind leg, WorkerKey worker);
   std::set<ModelIdentity> bound() const;  // Identities that requests are bound to.
 
   // --- Messages to the client ---

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -11,10 +12,12 @@
 #include "baton/v1/inference.pb.h"
 #include "baton/v1/membership.pb.h"
 #include "baton/v1/prefill_worker.pb.h"
+#include "common/base/block_name.h"
 #include "common/base/types.h"
 #include "common/sampling/sampling_options.h"
 #include "router/core/model_identity.h"
 #include "router/core/slo_verdict.h"
+#include "router/index/prefix_index.h"
 #include "router/index/worker_key.h"
 
 // Events that RouterCore takes, and actions that it asks for. The driver of the core chooses the
@@ -38,8 +41,11 @@ struct CheckedRequest {
   v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // Unspecified: the router's mode.
   std::string cache_salt;    // Requests share cached KV only if their salts are equal.
   bool prefix_cache = true;  // False: finds no cached KV, and leaves none.
-  LatencyTargets slo;        // Affects only the verdict in the Summary.
-  absl::Time arrival;        // Time at which the RPC arrived, before its prompt was tokenised.
+  // Names of the prompt's full blocks of KV, for workers of the identity and layout that the router
+  // served when the request arrived. Null if they are not known. Only a hint.
+  std::shared_ptr<const std::vector<BlockName>> block_names;
+  LatencyTargets slo;  // Affects only the verdict in the Summary.
+  absl::Time arrival;  // Time at which the RPC arrived, before its prompt was tokenised.
   absl::Time deadline = absl::InfiniteFuture();
 };
 
@@ -90,6 +96,21 @@ struct WorkerReported {
   AttachKey attach;
   v1::LoadReport load;
 };
+// Names of KV blocks that a worker has begun or ceased to keep: its changes with the numbers
+// `after`
+// + 1 to `last`. If `after` is 0, the worker keeps no other blocks.
+struct CacheUpdate {
+  uint64_t after = 0;
+  uint64_t last = 0;
+  absl::Duration age;  // Age of the oldest change when the worker sent it.
+  std::vector<PrefixIndex::Change> changes;
+};
+// A message on an Attach stream about the worker's prefix cache. If the stream stays open, the core
+// answers with ReportTaken. Ignored if no worker is attached by that stream.
+struct WorkerCached {
+  AttachKey attach;
+  CacheUpdate update;
+};
 // An Attach stream is gone. May come for a stream that the core closed itself or never accepted.
 struct WorkerDetached {
   AttachKey attach;
@@ -107,7 +128,7 @@ struct StopAll {};
 
 using CoreEvent = std::variant<ClientArrived, ClientWritable, ClientCancelled, ClientGone,
                                PrefillSaid, DecodeSaid, LegEnded, WorkerAttached, WorkerReported,
-                               WorkerDetached, Overslept, Drain, StopAll>;
+                               WorkerCached, WorkerDetached, Overslept, Drain, StopAll>;
 
 // --- Actions: asked for by the core -----------------------------------------------------------
 
@@ -164,6 +185,10 @@ struct SendPeers {
   AttachKey attach;
   v1::Peers peers;
 };
+// The core has taken a WorkerCached, so the next message may be read from the stream.
+struct ReportTaken {
+  AttachKey attach;
+};
 // Ends an Attach stream with `status`.
 struct CloseAttach {
   AttachKey attach;
@@ -179,6 +204,10 @@ struct ServingChanged {
   ModelIdentity identity;  // Identity that is served; empty until a worker has attached.
   // Reason why the router does not serve; empty while it does.
   std::string why = "no worker is attached";
+  // Layout of the KV, and tokens of a block, that most ready workers of this identity have. Blocks
+  // get their names for this layout. 0 tokens: no such worker is ready.
+  std::string layout_fingerprint;
+  int block_tokens = 0;
   uint32_t prefill_workers = 0;  // Ready workers that get requests of the served identity.
   uint32_t decode_workers = 0;
   uint32_t ready_prefill_workers = 0;  // Ready workers of any identity, in a pair or not.
@@ -191,8 +220,8 @@ struct ServingChanged {
   bool operator==(const ServingChanged& other) const = default;
 };
 
-using CoreAction =
-    std::variant<StartPrefill, StartDecode, CancelLeg, PauseLeg, ResumeLeg, SendToClient,
-                 FinishClient, AbortClient, SendPeers, CloseAttach, DropWorker, ServingChanged>;
+using CoreAction = std::variant<StartPrefill, StartDecode, CancelLeg, PauseLeg, ResumeLeg,
+                                SendToClient, FinishClient, AbortClient, SendPeers, ReportTaken,
+                                CloseAttach, DropWorker, ServingChanged>;
 
 }  // namespace baton

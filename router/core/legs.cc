@@ -4,11 +4,13 @@
 
 #include "router/core/attempt.h"
 #include "router/core/membership.h"
+#include "router/core/request_metrics.h"
 #include "router/core/request_queue.h"
 
 namespace baton {
 
-Leg& Legs::Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens) {
+Leg& Legs::Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens,
+                uint64_t cached_tokens) {
   const LegKey key = next_key_++;
   Leg& leg = legs_[key];
   leg = {.key = key,
@@ -17,11 +19,20 @@ Leg& Legs::Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_
          .prefill = prefill,
          .started = core_->now,
          .heard = core_->now,
-         .prompt_tokens = prompt_tokens};
+         .prompt_tokens = prompt_tokens,
+         .cached_tokens = std::min(cached_tokens, prompt_tokens)};
   ++worker.legs;
   if (!prefill) worker.new_blocks += worker.BlocksFor(membership_->NeedOf(*request).tokens);
   if (prompt_tokens > 0) ++worker.prompts;
-  worker.prompt_tokens += prompt_tokens;
+  worker.prompt_tokens += leg.prompt_tokens;
+  worker.cached_prompt_tokens += leg.cached_tokens;
+  (prefill ? core_->metrics->expected_prefill_hits : core_->metrics->expected_decode_hits)
+      .Add(cached_tokens);
+  const CheckedRequest& checked = request->checked;
+  if (checked.block_names != nullptr && checked.prefix_cache &&
+      worker.registration.prefix_cache()) {
+    membership_->caches().NoteRouted(worker.name.key, *checked.block_names);
+  }
   return leg;
 }
 
@@ -30,9 +41,10 @@ void Legs::PromptDone(Leg& leg) {
       worker != nullptr && leg.prompt_tokens > 0) {
     --worker->prompts;
     worker->prompt_tokens -= leg.prompt_tokens;
+    worker->cached_prompt_tokens -= leg.cached_tokens;
     queue_->LookAgain();
   }
-  leg.prompt_tokens = 0;
+  leg.prompt_tokens = leg.cached_tokens = 0;
 }
 
 void Legs::Close(Leg& leg, bool cancel) {

@@ -27,7 +27,8 @@ struct Leg {
   bool paused = false;
   absl::Time started;
   absl::Time heard;            // Time of the leg's last event, or of its start.
-  uint64_t prompt_tokens = 0;  // Prompt tokens that the worker has still to compute.
+  uint64_t prompt_tokens = 0;  // Tokens of the prompt that the worker computes; 0 once it has.
+  uint64_t cached_tokens = 0;  // Those of them that the worker was expected to have cached.
 };
 
 // Owns the legs, which are the RPCs to workers, and the list of requests whose ticket waits for a
@@ -45,9 +46,11 @@ class Legs {
 
   // Adds a leg, which is one RPC to a worker, to the request's attempt. Counts it as load of the
   // worker. The caller adds the action that starts the RPC. `prompt_tokens` is the number of tokens
-  // that the worker has to compute; 0 if it pulls their KV. The leg stays at its address until
-  // Ended().
-  Leg& Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens);
+  // of the prompt if the worker computes it, of which `cached_tokens` are expected in its cache; 0
+  // if the worker pulls the KV. Notes that the worker will keep the prompt's blocks. The leg stays
+  // at its address until Ended().
+  Leg& Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens,
+            uint64_t cached_tokens);
   // Records that the worker of a leg (one RPC to a worker) has computed the prompt. A second call
   // does nothing.
   void PromptDone(Leg& leg);

@@ -26,8 +26,9 @@ bool WantsPair(v1::ServingMode mode) { return mode == v1::SERVING_MODE_DISAGGREG
 
 Membership::Membership(CoreContext* core)
     : core_(core),
+      caches_(core),
       workers_(core->options.report_limit, core->options.pair_wait,
-               CreateRoutingPolicy(core->options.policy, core->options.policy_seed)),
+               CreateRoutingPolicy(core->options.policy, core->options.policy_seed), &caches_),
       served_(core->options.serve_identity, core->options.identity_lead) {}
 
 const Worker* Membership::Attach(const WorkerAttached& event, std::vector<WorkerKey>* replaced) {
@@ -63,6 +64,13 @@ bool Membership::Detach(AttachKey attach) {
   if (workers_.Detach(attach, core_->now) == nullptr) return false;
   ForgetAt(core_->now + core_->options.forget_after);
   return true;
+}
+
+void Membership::Cached(WorkerCached event) {
+  const Worker* worker = workers_.AttachedBy(event.attach);
+  if (worker == nullptr) return;
+  const absl::Status taken = caches_.Take(event.attach, worker->name.key, std::move(event.update));
+  if (!taken.ok()) core_->actions.push_back(CloseAttach{event.attach, taken});
 }
 
 void Membership::Excuse(absl::Duration by) {
@@ -122,6 +130,7 @@ void Membership::Forget() {
   if (core_->now < forget_at_) return;
   for (const WorkerKey key : workers_.Forget(core_->now, core_->options.forget_after)) {
     core_->actions.push_back(DropWorker{key});
+    caches_.Remove(key);
     peers_due_ = serving_due_ = true;
   }
   forget_at_ = workers_.ForgetAt(core_->options.forget_after);
@@ -156,9 +165,16 @@ const std::optional<ModelIdentity>& Membership::IdentityFor(const Request& reque
 }
 
 Need Membership::NeedOf(const Request& request, WorkerKey avoid) const {
-  return {static_cast<int64_t>(request.checked.prompt.size()) +
-              std::max(1, request.checked.sampling.max_tokens),
-          IdentityFor(request), avoid};
+  const CheckedRequest& checked = request.checked;
+  const int64_t prompt = static_cast<int64_t>(checked.prompt.size());
+  return {
+      .tokens = prompt + std::max(1, checked.sampling.max_tokens),
+      .identity = IdentityFor(request),
+      .avoid = avoid,
+      .prompt_tokens = prompt + static_cast<int64_t>(request.answer.tokens().size()),
+      .block_names = request.may_find_cached_kv() ? checked.block_names.get() : nullptr,
+      .siblings = request.siblings,
+  };
 }
 
 int64_t Membership::CapacityFor(const Request& request) const {
@@ -197,7 +213,11 @@ ServingChanged Membership::Serving() const {
   const bool pairs = WantsPair(core_->options.mode);
   ServingChanged serving;
   serving.serving = !draining_ && (pairs ? all.pairs : all.ready_decode) > 0;
-  if (served()) serving.identity = *served();
+  if (served()) {
+    serving.identity = *served();
+    workers_.CommonLayout(*served(), core_->now, &serving.layout_fingerprint,
+                          &serving.block_tokens);
+  }
   serving.prefill_workers = static_cast<uint32_t>(all.paired_prefill);
   serving.decode_workers = static_cast<uint32_t>(pairs ? all.paired_decode : all.ready_decode);
   for (const auto& [identity, of_it] : workers_.identities()) {

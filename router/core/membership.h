@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "router/core/core_context.h"
 #include "router/core/served_identity.h"
+#include "router/core/worker_caches.h"
 #include "router/core/worker_table.h"
 
 namespace baton {
@@ -33,6 +34,8 @@ class Membership {
   // Notes that the stream `attach` has closed. Returns false if no worker is attached by this
   // stream.
   bool Detach(AttachKey attach);
+  // Takes a worker's message on its prefix cache. Closes the stream if changes are missing.
+  void Cached(WorkerCached event);
   // Does not count `by`, the time during which the router was not running, as silence of workers.
   void Excuse(absl::Duration by);
   // Reports from now on that the router takes no new requests.
@@ -61,6 +64,7 @@ class Membership {
   // --- Resources for a request ---
   WorkerTable& workers() { return workers_; }
   const WorkerTable& workers() const { return workers_; }
+  WorkerCaches& caches() { return caches_; }
   const std::optional<ModelIdentity>& served() const { return served_.served(); }
   bool draining() const { return draining_; }
   // Returns what the request needs of a worker. Assumes one token if max_tokens is not decided yet.
@@ -85,6 +89,7 @@ class Membership {
   void WarnOfUnused(size_t waiting);
 
   CoreContext* const core_;
+  WorkerCaches caches_;
   WorkerTable workers_;
   ServedIdentity served_;
   absl::Time stale_at_ = absl::InfiniteFuture();

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +13,7 @@
 #include "absl/time/time.h"
 #include "router/core/answer_so_far.h"
 #include "router/core/core_events.h"
+#include "router/core/routing_policy.h"
 
 // The state of a request inside RouterCore. These are plain values that belong to the core's loop
 // thread. Clients, RequestQueue and Attempt work on them.
@@ -97,6 +100,10 @@ struct Request {
   bool awaits_scores() const {
     return checked.sampling.prompt_logprobs.has_value() && prompt_scored < checked.prompt.size();
   }
+  // True if a worker that gets the request next may find its KV in the prefix cache.
+  bool may_find_cached_kv() const {
+    return checked.prefix_cache && !refresh_cache && !awaits_scores();
+  }
   // Time at which the request has to be looked at even if no event comes.
   absl::Time WakeAt(const RouterCoreOptions& options) const;
 
@@ -115,6 +122,8 @@ struct Request {
   uint32_t decode_attempts = 0;   // Number of decode legs since the last prefill leg.
   // Workers that failed this request last. They are chosen only if there is no other.
   WorkerKey avoid_prefill = 0, avoid_decode = 0;
+  // Workers that the client's other answers were given last, by LegKind; 0: none.
+  std::array<WorkerKey, std::size(kLegKinds)> siblings = {};
   absl::Status last_failure;  // Reason for which the last attempt ended.
   // True once an attempt has failed with DataLoss or Internal. Cached KV may be the reason, so
   // later attempts find none.

@@ -111,6 +111,28 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
   }
   registry->AddCounter("baton_router_slow_clients_total",
                        "Requests ended because their client read too slowly.", {}, &slow_clients);
+  registry->AddGauge("baton_router_prefix_index_bytes",
+                     "Memory of the index of KV blocks that workers keep.", {},
+                     [this] { return double(prefix_index_bytes.value()); });
+  registry->AddGauge("baton_router_prefix_index_names",
+                     "Different KV blocks in the index of blocks that workers keep.", {},
+                     [this] { return double(prefix_index_names.value()); });
+  registry->AddCounter("baton_router_prefix_index_evictions_total",
+                       "KV blocks that the index forgot to make room for others.", {},
+                       &prefix_index_evictions);
+  registry->AddCounter("baton_router_prefix_index_dropped_total",
+                       "Changes that found no room in the index of KV blocks.", {},
+                       &prefix_index_dropped);
+  registry->AddHistogram("baton_router_cache_event_lag_seconds",
+                         "Time from a change of a worker's prefix cache until the router's index "
+                         "has it, in seconds. One value per message.",
+                         {}, &cache_event_lag);
+  constexpr char kExpected[] =
+      "Prompt tokens that the router expected the chosen worker to have cached.";
+  registry->AddCounter("baton_router_expected_cached_tokens_total", kExpected,
+                       {{"role", "prefill"}}, &expected_prefill_hits);
+  registry->AddCounter("baton_router_expected_cached_tokens_total", kExpected, {{"role", "decode"}},
+                       &expected_decode_hits);
   for (const auto& [role, workers] :
        {std::pair{"prefill", &prefill_workers}, std::pair{"decode", &decode_workers}}) {
     for (size_t state = 0; state < std::size(kWorkerStates); ++state) {

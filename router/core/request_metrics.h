@@ -61,6 +61,14 @@ struct RequestMetrics {
   std::array<Gauge, std::size(kWorkerStates)> prefill_workers, decode_workers;
   std::array<Gauge, std::size(kUnusedReasons)> unused_prefill, unused_decode;
 
+  Gauge prefix_index_bytes, prefix_index_names;  // Memory of the prefix index, and names in it.
+  // Names that the prefix index evicted to make room, and changes and hints that found no room.
+  Counter prefix_index_evictions, prefix_index_dropped;
+  // Time from a change of a worker's prefix cache until the index had it. One value per message.
+  Histogram cache_event_lag{SecondsBounds()};
+  // Prompt tokens that the chosen worker was expected to have cached, by the kind of leg.
+  Counter expected_prefill_hits, expected_decode_hits;
+
   // Counts the verdict on an answer of `tokens` tokens that ended with OK.
   void Judged(const v1::SloVerdict& verdict, size_t tokens);
   // Counts `answers` answers that have latency targets and ended without OK after `tokens` tokens

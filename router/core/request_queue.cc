@@ -32,6 +32,9 @@ class Round {
         short_places_{.prompts = core.options.max_prompts_per_worker,
                       .tokens = static_cast<uint64_t>(core.options.auto_queue_tokens),
                       .awaited = awaited},
+        cached_places_{.prompts = core.options.max_prompts_per_worker,
+                       .uncached = static_cast<uint64_t>(core.options.auto_prompt_tokens),
+                       .awaited = awaited},
         identities_(std::move(identities)),
         auto_prompt_tokens_(static_cast<size_t>(core.options.auto_prompt_tokens)),
         workers_(workers),
@@ -44,9 +47,9 @@ class Round {
     Choice choice = Choice::kNone;
     Placement avoided;
     for (const Route route : RoutesFor(request)) {
-      Placement next{.colocated = route == kColocated};
+      Placement next{.colocated = route == kColocated || route == kCached};
       const WorkerKey avoid = next.colocated ? request.avoid_decode : request.avoid_prefill;
-      const Choice found = Try(route, need, avoid, &next.worker);
+      const Choice found = Try(route, need, avoid, &next);
       if (found == Choice::kTaken && next.worker->name.key != avoid) {
         *placement = next;
         return found;
@@ -75,8 +78,9 @@ class Round {
 
  private:
   // Routes of a request. kShortSplit: to a prefill worker with at most auto_queue_tokens waiting
-  // tokens. kSplit: to any prefill worker. kColocated: to a decode worker alone.
-  enum Route { kShortSplit, kSplit, kColocated, kRoutes };
+  // tokens. kSplit: to any prefill worker. kColocated: to a decode worker alone. kCached: to a
+  // decode worker alone that has all but at most auto_prompt_tokens of the prompt cached.
+  enum Route { kShortSplit, kSplit, kColocated, kCached, kRoutes };
 
   // Returns the kinds of workers (Route) that are tried for the request, in order.
   absl::Span<const Route> RoutesFor(const Request& request) const {
@@ -84,24 +88,40 @@ class Round {
     static constexpr Route kColocatedOnly[] = {kColocated};
     static constexpr Route kShortPrompt[] = {kColocated, kSplit};
     static constexpr Route kLongPrompt[] = {kShortSplit, kColocated, kSplit};
+    static constexpr Route kKnownPrompt[] = {kCached, kShortSplit, kColocated, kSplit};
     if (request.checked.mode == v1::SERVING_MODE_DISAGGREGATED) return kSplitOnly;
     if (request.checked.mode == v1::SERVING_MODE_COLOCATED) return kColocatedOnly;
     const size_t tokens = request.checked.prompt.size() + request.answer.tokens().size();
     if (tokens <= auto_prompt_tokens_) return kShortPrompt;
-    return kLongPrompt;
+    const bool known = request.checked.block_names != nullptr && request.may_find_cached_kv();
+    return known ? absl::MakeConstSpan(kKnownPrompt) : absl::MakeConstSpan(kLongPrompt);
   }
 
-  Choice Try(Route route, Need need, WorkerKey avoid, Worker** worker) {
+  Choice Try(Route route, Need need, WorkerKey avoid, Placement* placement) {
+    ChosenWorker chosen;
+    const Choice choice = Try(route, std::move(need), avoid, &chosen);
+    placement->worker = chosen.worker;
+    placement->cached_tokens = chosen.cached_tokens;
+    return choice;
+  }
+
+  Choice Try(Route route, Need need, WorkerKey avoid, ChosenWorker* chosen) {
+    need.avoid = avoid;
+    if (route == kCached) {
+      // Another route is tried if no worker has the prompt cached, or the ones that have it are
+      // busy.
+      const Choice choice = workers_->ChooseColocated(need, cached_places_, now_, chosen);
+      return choice == Choice::kTaken ? choice : Choice::kNone;
+    }
     std::vector<Need>& busy = busy_[route];
     if (std::any_of(busy.begin(), busy.end(),
                     [&](const Need& other) { return AtLeastAsDemanding(need, other); })) {
       return Choice::kBusy;
     }
-    need.avoid = avoid;
     const bool colocated = route == kColocated;
     const WorkerTable::Places& places = route == kShortSplit ? short_places_ : places_;
-    const Choice choice = colocated ? workers_->ChooseColocated(need, places, now_, worker)
-                                    : workers_->ChoosePrefill(need, places, now_, worker);
+    const Choice choice = colocated ? workers_->ChooseColocated(need, places, now_, chosen)
+                                    : workers_->ChoosePrefill(need, places, now_, chosen);
     if (choice == Choice::kBusy) {
       busy.erase(std::remove_if(busy.begin(), busy.end(),
                                 [&](const Need& other) { return AtLeastAsDemanding(other, need); }),
@@ -114,7 +134,7 @@ class Round {
     return choice;
   }
 
-  const WorkerTable::Places places_, short_places_;
+  const WorkerTable::Places places_, short_places_, cached_places_;
   const std::set<ModelIdentity> identities_;
   const size_t auto_prompt_tokens_;
   WorkerTable* const workers_;

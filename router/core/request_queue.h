@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <list>
 #include <optional>
 #include <set>
@@ -19,6 +20,7 @@ inline constexpr absl::Duration kFullPause = absl::Milliseconds(20);
 // The worker that computes a prompt.
 struct Placement {
   Worker* worker = nullptr;
+  uint64_t cached_tokens = 0;  // Tokens of the prompt that the worker is expected to have cached.
   bool colocated = false;  // True if `worker` is a decode worker, which then writes the answer too.
 };
 

@@ -89,12 +89,20 @@ size_t RouterCore::requests() const { return impl_->clients.size(); }
 size_t RouterCore::legs() const { return impl_->legs.size(); }
 size_t RouterCore::queued() const { return impl_->queue.size(); }
 const RouterCounters& RouterCore::counters() const { return impl_->core.counters; }
+std::map<std::string, int> RouterCore::KeepersOf(absl::Span<const BlockName> prompt) {
+  std::map<std::string, int> keepers;
+  for (const PrefixIndex::Held& held : impl_->membership.caches().Find(prompt)) {
+    const Worker* worker = impl_->membership.workers().Find(held.worker);
+    if (worker != nullptr) keepers[worker->name.address] = held.blocks;
+  }
+  return keepers;
+}
 std::vector<CoreAction> RouterCore::TakeActions() { return std::exchange(impl_->core.actions, {}); }
 void RouterCore::Handle(CoreEvent event, absl::Time now) { impl_->Handle(std::move(event), now); }
 void RouterCore::RunOnce(absl::Time now) { impl_->RunOnce(now); }
 absl::Time RouterCore::NextWake() const {
-  return std::min(
-      {impl_->membership.NextWake(), impl_->queue.NextWake(), impl_->core.timers.next()});
+  return std::min({impl_->membership.NextWake(), impl_->queue.NextWake(), impl_->core.timers.next(),
+                   impl_->membership.caches().NextWake()});
 }
 
 void RouterCore::Impl::Handle(CoreEvent event, absl::Time now) {
@@ -151,6 +159,7 @@ void RouterCore::Impl::Handle(CoreEvent event, absl::Time now) {
                    if (matters) WorkersChanged();
                    queue.LookAgain();
                  },
+                 [&](WorkerCached& e) { membership.Cached(std::move(e)); },
                  [&](WorkerDetached& e) {
                    if (membership.Detach(e.attach)) WorkersChanged();
                  },
@@ -178,6 +187,7 @@ void RouterCore::Impl::Handle(CoreEvent event, absl::Time now) {
 
 void RouterCore::Impl::RunOnce(absl::Time now) {
   core.now = now;
+  membership.caches().RunOnce();
   if (membership.RefreshDue()) WorkersChanged();
   while (Request* request = core.timers.Due(core.now)) {
     CheckTimers(*request);
@@ -258,8 +268,7 @@ void RouterCore::Impl::Dispatch() {
                    if (!place.ok()) return Fail(request, place.status());
                    clients.Bind(request, place->worker->identity);
                    request.tried = true;
-                   request.attempt = std::make_unique<Attempt>(tools_, &request, *place->worker,
-                                                               place->colocated);
+                   request.attempt = std::make_unique<Attempt>(tools_, &request, *place);
                    core.timers.Update(request);
                  });
 }

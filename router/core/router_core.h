@@ -1,12 +1,15 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "router/core/core_events.h"
 #include "router/core/request_metrics.h"
 #include "router/core/routing_policy.h"
@@ -40,6 +43,13 @@ struct RouterCoreOptions {
   // The rule by which one of several workers is chosen, and the seed of the rule's random choices.
   RoutingPolicyKind policy = RoutingPolicyKind::kLeastLoaded;
   uint64_t policy_seed = 0;
+
+  // Max memory of the index of KV blocks that workers keep, in bytes; 0: no index. Otherwise at
+  // least PrefixIndex::MinBytes of its default number of workers.
+  size_t prefix_index_bytes = 0;
+  uint64_t prefix_index_key = 0;  // PrefixIndex::Options::hash_key.
+  // Time for which a worker to which a prompt was sent counts as having the prompt's blocks.
+  absl::Duration routed_for = absl::Seconds(5);
 
   // The identity to serve. A part that is left empty is chosen by the number of usable workers. The
   // choice changes only after another identity has had more usable workers for `identity_lead`.
@@ -116,6 +126,9 @@ class RouterCore {
   size_t legs() const;
   size_t queued() const;
   const RouterCounters& counters() const;
+  // Returns the workers that are known to keep the first of these blocks, by address, and the
+  // number of leading blocks that each keeps. For tests.
+  std::map<std::string, int> KeepersOf(absl::Span<const BlockName> prompt);
 
  private:
   class Impl;

@@ -35,6 +35,15 @@ uint64_t ColocatedLoad(const RouteCandidate& worker) {
   return worker.prompt_tokens + kSequenceTokens * worker.sequences;
 }
 
+// Returns a number that looks random and depends on every bit of `x` (SplitMix64; Steele et al.,
+// 2014).
+uint64_t Mixed(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
 class LeastLoadedPolicy : public RoutingPolicy {
  public:
   size_t Choose(const RouteRequest& request, absl::Span<const RouteCandidate> candidates) override {
@@ -55,6 +64,48 @@ class LeastLoadedPolicy : public RoutingPolicy {
     }
     BATON_CHECK(false) << "leg kind " << static_cast<int>(request.leg);
   }
+};
+
+class PrefixPolicy : public RoutingPolicy {
+ public:
+  explicit PrefixPolicy(uint64_t seed) : seed_(seed) {}
+
+  size_t Choose(const RouteRequest& request, absl::Span<const RouteCandidate> candidates) override {
+    const uint64_t call = Mixed(seed_ + ++calls_);
+    const auto missing = [&request](const RouteCandidate& w) {
+      return request.prompt_tokens - std::min(w.cached_tokens, request.prompt_tokens);
+    };
+    const auto tie = [call](const RouteCandidate& w) { return Mixed(call ^ Mixed(w.key)); };
+    switch (request.leg) {
+      case LegKind::kPrefill:
+        return Lowest(candidates, [&](const RouteCandidate& w) {
+          return std::tuple(w.avoid, !w.sibling, Sum(w.prompt_tokens, missing(w)), tie(w), w.key);
+        });
+      case LegKind::kColocated:
+        return Lowest(candidates, [&](const RouteCandidate& w) {
+          return std::tuple(w.avoid, !w.has_room, !w.sibling, Sum(ColocatedLoad(w), missing(w)),
+                            tie(w), w.key);
+        });
+      case LegKind::kDecode:
+        return Lowest(candidates, [&](const RouteCandidate& w) {
+          return std::tuple(w.avoid, !w.has_room, !w.sibling,
+                            Sum(ColocatedLoad(w), missing(w) / kPulledPerComputed), tie(w), w.key);
+        });
+    }
+    BATON_CHECK(false) << "leg kind " << static_cast<int>(request.leg);
+  }
+
+ private:
+  // A decode worker pulls the KV of so many tokens in the time in which it computes one.
+  static constexpr uint64_t kPulledPerComputed = 16;
+
+  static uint64_t Sum(uint64_t a, uint64_t b) {
+    return a > std::numeric_limits<uint64_t>::max() - b ? std::numeric_limits<uint64_t>::max()
+                                                        : a + b;
+  }
+
+  const uint64_t seed_;
+  uint64_t calls_ = 0;
 };
 
 class RoundRobinPolicy : public RoutingPolicy {
@@ -91,6 +142,8 @@ class RoundRobinPolicy : public RoutingPolicy {
 
 std::unique_ptr<RoutingPolicy> CreateRoutingPolicy(RoutingPolicyKind kind, uint64_t seed) {
   switch (kind) {
+    case RoutingPolicyKind::kPrefix:
+      return std::make_unique<PrefixPolicy>(seed);
     case RoutingPolicyKind::kLeastLoaded:
       return std::make_unique<LeastLoadedPolicy>();
     case RoutingPolicyKind::kRoundRobin:
@@ -101,6 +154,8 @@ std::unique_ptr<RoutingPolicy> CreateRoutingPolicy(RoutingPolicyKind kind, uint6
 
 absl::string_view RoutingPolicyName(RoutingPolicyKind kind) {
   switch (kind) {
+    case RoutingPolicyKind::kPrefix:
+      return "prefix";
     case RoutingPolicyKind::kLeastLoaded:
       return "least-loaded";
     case RoutingPolicyKind::kRoundRobin:
@@ -113,7 +168,7 @@ absl::StatusOr<RoutingPolicyKind> RoutingPolicyFromName(absl::string_view name) 
   for (const RoutingPolicyKind kind : kRoutingPolicyKinds) {
     if (name == RoutingPolicyName(kind)) return kind;
   }
-  return absl::InvalidArgumentError("it takes least-loaded or round-robin");
+  return absl::InvalidArgumentError("it takes prefix, least-loaded or round-robin");
 }
 
 }  // namespace baton

@@ -23,6 +23,7 @@ inline constexpr LegKind kLegKinds[] = {LegKind::kPrefill, LegKind::kColocated, 
 // Facts about the leg (RPC to a worker) for which a worker is chosen, and about its request.
 struct RouteRequest {
   LegKind leg = LegKind::kPrefill;
+  uint64_t prompt_tokens = 0;  // Tokens of the prompt, and of the answer so far.
 };
 
 // Facts about a worker that may get the leg (RPC to the worker).
@@ -30,10 +31,14 @@ struct RouteCandidate {
   WorkerKey key = 0;
   // The worker has failed the request, which should go to another one.
   bool avoid = false;
+  // The worker was given another answer of the same client, which has the same prompt.
+  bool sibling = false;
   // The worker has enough free blocks for the whole answer. Always true for prefill workers, where
   // a prompt waits in the worker's queue until blocks are free.
   bool has_room = true;
-  uint64_t prompt_tokens = 0;  // Prompt tokens that the worker has still to compute.
+  // Tokens of this prompt that the worker is expected to have cached.
+  uint64_t cached_tokens = 0;
+  uint64_t prompt_tokens = 0;  // Tokens of other prompts that the worker has still to compute.
   uint64_t prompts = 0;        // Prompts of this router at the worker that have no first token yet.
   uint64_t sequences = 0;      // Sequences at the worker, those of other routers included.
   uint32_t max_batch = 0;      // Max sequences in one step of a decode worker; 0: not known.
@@ -64,18 +69,21 @@ class RoutingPolicy {
 };
 
 enum class RoutingPolicyKind {
+  // Weighs the load of a worker against the part of the prompt that it has not cached. Of equal
+  // workers it chooses one at random.
+  kPrefix,
   kLeastLoaded,  // Chooses the worker with the least load.
   kRoundRobin,   // Chooses the workers in turn, in the order of their keys, whatever their load.
 };
-inline constexpr RoutingPolicyKind kRoutingPolicyKinds[] = {RoutingPolicyKind::kLeastLoaded,
-                                                            RoutingPolicyKind::kRoundRobin};
+inline constexpr RoutingPolicyKind kRoutingPolicyKinds[] = {
+    RoutingPolicyKind::kPrefix, RoutingPolicyKind::kLeastLoaded, RoutingPolicyKind::kRoundRobin};
 
 // Creates a policy, whose random choices follow from `seed`. Routers that serve the same workers
 // should have different seeds, so that they do not all begin with the same worker.
 std::unique_ptr<RoutingPolicy> CreateRoutingPolicy(RoutingPolicyKind kind, uint64_t seed);
 
-// Returns the policy with this name, for flags: "least-loaded" or "round-robin". Returns
-// InvalidArgument, with the known names, for an unknown name.
+// Returns the policy with this name, for flags: "prefix", "least-loaded" or "round-robin".
+// Returns InvalidArgument, with the known names, for an unknown name.
 absl::StatusOr<RoutingPolicyKind> RoutingPolicyFromName(absl::string_view name);
 absl::string_view RoutingPolicyName(RoutingPolicyKind kind);
 

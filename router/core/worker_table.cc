@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/limits.h"
+#include "router/core/worker_caches.h"
 
 namespace baton {
 namespace {
@@ -39,10 +40,10 @@ absl::Status CheckRegistration(const v1::Registration& r, const std::string& mod
   return absl::OkStatus();
 }
 
-// Returns the prompt tokens that wait at the worker. Tokens that this router sends count as soon as
-// their RPC begins. Tokens of other routers count once the worker reports them.
+// Returns the prompt tokens that the worker has still to compute. Tokens that this router sends
+// count as soon as their RPC begins. Tokens of other routers count once the worker reports them.
 uint64_t PromptTokensAt(const Worker& worker) {
-  return worker.prompt_tokens + worker.others_prompt_tokens;
+  return worker.prompt_tokens - worker.cached_prompt_tokens + worker.others_prompt_tokens;
 }
 
 // Returns true if the worker may be given one more prompt.
@@ -73,11 +74,12 @@ int64_t FreeBlocksAt(const Worker& worker) {
 }
 
 // Returns the facts about the worker that a routing policy may use.
-RouteCandidate CandidateOf(const Worker& worker, const Need& need) {
+RouteCandidate CandidateOf(LegKind leg, const Worker& worker, const Need& need) {
   const int64_t free = FreeBlocksAt(worker);
   return {
       .key = worker.name.key,
       .avoid = worker.name.key == need.avoid,
+      .sibling = worker.name.key == need.siblings[static_cast<size_t>(leg)],
       .has_room = worker.prefill() || free >= static_cast<int64_t>(worker.BlocksFor(need.tokens)),
       .prompt_tokens = PromptTokensAt(worker),
       .prompts = static_cast<uint64_t>(worker.prompts),
@@ -173,6 +175,29 @@ Worker* WorkerTable::Report(AttachKey attach, const v1::LoadReport& load, absl::
   worker.others_sequences =
       beyond(uint64_t{load.running()} + load.waiting(), static_cast<uint64_t>(worker.legs));
   return &worker;
+}
+
+const Worker* WorkerTable::AttachedBy(AttachKey attach) const {
+  const auto found = by_attach_.find(attach);
+  return found == by_attach_.end() ? nullptr : &workers_.at(found->second);
+}
+
+void WorkerTable::CommonLayout(const ModelIdentity& identity, absl::Time now, std::string* layout,
+                               int* block_tokens) const {
+  std::map<std::pair<std::string, uint32_t>, int> count;
+  for (const auto& [key, worker] : workers_) {
+    if (worker.identity != identity || !Ready(worker, now)) continue;
+    ++count[{worker.registration.layout_fingerprint(), worker.registration.block_tokens()}];
+  }
+  layout->clear();
+  *block_tokens = 0;
+  int most = 0;
+  for (const auto& [of, workers] : count) {
+    if (workers <= most) continue;
+    most = workers;
+    *layout = of.first;
+    *block_tokens = static_cast<int>(of.second);
+  }
 }
 
 Worker* WorkerTable::Detach(AttachKey attach, absl::Time now) {
@@ -314,15 +339,35 @@ absl::Time WorkerTable::StaleAt(absl::Time now) const {
   return earliest;
 }
 
-Worker& WorkerTable::Pick(LegKind leg, const std::vector<RouteCandidate>& candidates) {
-  const size_t chosen = policy_->Choose({.leg = leg}, candidates);
+void WorkerTable::FindCached(LegKind leg, const Need& need,
+                             std::vector<RouteCandidate>* candidates) const {
+  if (need.block_names == nullptr || need.block_names->empty()) return;
+  const absl::Span<const PrefixIndex::Held> held = caches_->Find(*need.block_names);
+  auto candidate = candidates->begin();
+  for (const PrefixIndex::Held& one : held) {
+    while (candidate != candidates->end() && candidate->key < one.worker) ++candidate;
+    if (candidate == candidates->end()) return;
+    if (candidate->key != one.worker) continue;
+    const int64_t block = workers_.at(one.worker).registration.block_tokens();
+    // A worker always computes the block with the prompt's last token. To pull KV, it needs all.
+    const int64_t most =
+        leg == LegKind::kDecode ? need.prompt_tokens : (need.prompt_tokens - 1) / block * block;
+    candidate->cached_tokens = static_cast<uint64_t>(std::min(one.blocks * block, most));
+  }
+}
+
+ChosenWorker WorkerTable::Pick(LegKind leg, const Need& need,
+                               const std::vector<RouteCandidate>& candidates) {
+  const RouteRequest request = {.leg = leg,
+                                .prompt_tokens = static_cast<uint64_t>(need.prompt_tokens)};
+  const size_t chosen = policy_->Choose(request, candidates);
   BATON_CHECK(chosen < candidates.size())
       << "the routing policy chose worker " << chosen << " of " << candidates.size();
-  return workers_.at(candidates[chosen].key);
+  return {&workers_.at(candidates[chosen].key), candidates[chosen].cached_tokens};
 }
 
 WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& places,
-                                               absl::Time now, Worker** chosen) {
+                                               absl::Time now, ChosenWorker* chosen) {
   bool busy = false;
   std::vector<RouteCandidate> candidates;
   for (const auto& [key, partners] : partners_) {
@@ -338,15 +383,16 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& p
       busy = true;
       continue;
     }
-    candidates.push_back(CandidateOf(worker, need));
+    candidates.push_back(CandidateOf(LegKind::kPrefill, worker, need));
   }
   if (candidates.empty()) return busy ? Choice::kBusy : Choice::kNone;
-  *chosen = &Pick(LegKind::kPrefill, candidates);
+  FindCached(LegKind::kPrefill, need, &candidates);
+  *chosen = Pick(LegKind::kPrefill, need, candidates);
   return Choice::kTaken;
 }
 
 WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places& places,
-                                                 absl::Time now, Worker** chosen) {
+                                                 absl::Time now, ChosenWorker* chosen) {
   bool busy = false;
   std::vector<RouteCandidate> candidates;
   for (const auto& [key, worker] : workers_) {
@@ -358,10 +404,14 @@ WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places&
       busy = true;
       continue;
     }
-    candidates.push_back(CandidateOf(worker, need));
+    candidates.push_back(CandidateOf(LegKind::kColocated, worker, need));
   }
+  FindCached(LegKind::kColocated, need, &candidates);
+  std::erase_if(candidates, [&](const RouteCandidate& one) {
+    return static_cast<uint64_t>(need.prompt_tokens) - one.cached_tokens > places.uncached;
+  });
   if (candidates.empty()) return busy ? Choice::kBusy : Choice::kNone;
-  *chosen = &Pick(LegKind::kColocated, candidates);
+  *chosen = Pick(LegKind::kColocated, need, candidates);
   return Choice::kTaken;
 }
 
@@ -390,9 +440,9 @@ std::vector<Worker*> WorkerTable::PartnersFor(const Worker& prefill, const Need&
   return partners;
 }
 
-Worker* WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,
-                                  const std::vector<WorkerKey>& refused_by, absl::Time now,
-                                  int* partners) {
+ChosenWorker WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,
+                                       const std::vector<WorkerKey>& refused_by, absl::Time now,
+                                       int* partners) {
   const std::vector<Worker*> all = PartnersFor(prefill, need, now);
   *partners = static_cast<int>(all.size());
   std::vector<RouteCandidate> candidates;
@@ -400,9 +450,11 @@ Worker* WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,
     if (std::find(refused_by.begin(), refused_by.end(), worker->name.key) != refused_by.end()) {
       continue;
     }
-    candidates.push_back(CandidateOf(*worker, need));
+    candidates.push_back(CandidateOf(LegKind::kDecode, *worker, need));
   }
-  return candidates.empty() ? nullptr : &Pick(LegKind::kDecode, candidates);
+  if (candidates.empty()) return {};
+  FindCached(LegKind::kDecode, need, &candidates);
+  return Pick(LegKind::kDecode, need, candidates);
 }
 
 std::string WorkerTable::LinkName(const Worker& decode, WorkerEpoch prefill_epoch) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -21,6 +23,8 @@
 
 namespace baton {
 
+class WorkerCaches;
+
 // One process of a worker, as it registered and as it last reported.
 struct Worker {
   WorkerName name;
@@ -39,6 +43,8 @@ struct Worker {
   int legs = 0;     // Open legs.
   int prompts = 0;  // Legs whose prompt the worker computes and whose first token has not come.
   uint64_t prompt_tokens = 0;  // Tokens of the prompts that `prompts` counts.
+  // Those of `prompt_tokens` that the worker was expected to have cached when they were sent.
+  uint64_t cached_prompt_tokens = 0;
   // Blocks needed by legs (RPCs to this worker) that were opened since its last report; decode
   // workers only.
   uint64_t new_blocks = 0;
@@ -63,7 +69,18 @@ struct Need {
   // Identity that the worker must have. Not set: the router serves no identity yet, so no worker
   // fits.
   std::optional<ModelIdentity> identity;
-  WorkerKey avoid = 0;  // Worker that is chosen only if no other fits; 0: none.
+  WorkerKey avoid = 0;        // Worker that is chosen only if no other fits; 0: none.
+  int64_t prompt_tokens = 0;  // Length of the prompt, and of the answer so far, in tokens.
+  // Names of the prompt's full blocks. Null: not known, or the request may find no cached KV.
+  const std::vector<BlockName>* block_names = nullptr;
+  // Workers that the client's other answers were given last, by LegKind; 0: none.
+  std::array<WorkerKey, std::size(kLegKinds)> siblings = {};
+};
+
+// A worker that was chosen for a request.
+struct ChosenWorker {
+  Worker* worker = nullptr;
+  uint64_t cached_tokens = 0;  // Tokens of the prompt that the worker is expected to have cached.
 };
 
 // Counts of the workers of one identity, and the longest sequences that they can hold.
@@ -95,10 +112,14 @@ class WorkerTable {
  public:
   // A worker is stale if its last report is older than `report_limit`. `keep_capacity` is the time
   // for which a worker's capacity still counts for the limit on request lengths after the worker is
-  // no longer ready. `policy` chooses between workers that may get a request.
+  // no longer ready. `policy` chooses between workers that may get a request. `caches` outlives the
+  // object.
   WorkerTable(absl::Duration report_limit, absl::Duration keep_capacity,
-              std::unique_ptr<RoutingPolicy> policy)
-      : report_limit_(report_limit), keep_capacity_(keep_capacity), policy_(std::move(policy)) {}
+              std::unique_ptr<RoutingPolicy> policy, WorkerCaches* caches)
+      : report_limit_(report_limit),
+        keep_capacity_(keep_capacity),
+        policy_(std::move(policy)),
+        caches_(caches) {}
 
   // Accepts a worker that attaches. The newest registration at an address replaces older ones. Adds
   // the replaced processes to `replaced`, and the Attach streams that are no longer needed to
@@ -112,6 +133,8 @@ class WorkerTable {
   // this stream. Otherwise sets `*matters` to true if the report may change which workers can work
   // together.
   Worker* Report(AttachKey attach, const v1::LoadReport& load, absl::Time now, bool* matters);
+  // Returns the worker that is attached by this stream; null if there is none.
+  const Worker* AttachedBy(AttachKey attach) const;
   // Notes that the stream `attach` is closed. Returns null if no worker is attached by this stream.
   // The worker's record stays.
   Worker* Detach(AttachKey attach, absl::Time now);
@@ -123,6 +146,12 @@ class WorkerTable {
   std::vector<WorkerKey> Forget(absl::Time now, absl::Duration forget_after);
   // Time at which Forget has something to do; InfiniteFuture: never.
   absl::Time ForgetAt(absl::Duration forget_after) const;
+
+  // Sets the layout and the number of tokens per block that most ready workers of the identity
+  // have;
+  // "" and 0 if no such worker is ready.
+  void CommonLayout(const ModelIdentity& identity, absl::Time now, std::string* layout,
+                    int* block_tokens) const;
 
   // Returns the worker; null if the key is unknown or its worker was removed.
   Worker* Find(WorkerKey key);
@@ -157,8 +186,11 @@ class WorkerTable {
   struct Places {
     // The worker must have fewer prompts without a first token than this.
     int prompts = 0;
-    // The prompts at the worker must have at most this many tokens together.
+    // The prompts at the worker must have at most this many tokens together that are still to be
+    // computed.
     uint64_t tokens = std::numeric_limits<uint64_t>::max();
+    // The worker must have all but this many tokens of the new prompt cached.
+    uint64_t uncached = std::numeric_limits<uint64_t>::max();
     // Decode workers that may get a waiting ticket, which is KV that waits for free blocks. They
     // get no prompt, and a prefill worker that might send its KV to one of them gets none either.
     // So their free blocks are kept for the ticket.
@@ -167,10 +199,12 @@ class WorkerTable {
   // Lets the routing policy choose a prefill worker that has a place for a prompt and a decode
   // worker to pull its KV. Does not take the place: Legs::Open does. Returns kBusy if workers fit
   // the need but none has a place, and kNone if no worker fits. Sets `*chosen` only for kTaken.
-  Choice ChoosePrefill(const Need& need, const Places& places, absl::Time now, Worker** chosen);
+  Choice ChoosePrefill(const Need& need, const Places& places, absl::Time now,
+                       ChosenWorker* chosen);
   // Lets the routing policy choose a decode worker that computes the prompt itself. The results
   // mean the same as for ChoosePrefill.
-  Choice ChooseColocated(const Need& need, const Places& places, absl::Time now, Worker** chosen);
+  Choice ChooseColocated(const Need& need, const Places& places, absl::Time now,
+                         ChosenWorker* chosen);
   // The role of the workers among which AnyPlace looks for a place.
   enum class Role { kPrefill, kDecode };
   // Returns true if some worker of this role and one of these identities may get another prompt.
@@ -181,10 +215,11 @@ class WorkerTable {
   // Returns the decode workers that ChooseDecode would choose from if all of them had free blocks.
   std::vector<Worker*> PartnersFor(const Worker& prefill, const Need& need, absl::Time now) const;
   // Returns the decode worker that the routing policy chooses from those that can pull from
-  // `prefill` and are not in `refused_by`. Null if there is none. Sets `*partners` to the number of
-  // workers that can pull, those in `refused_by` included.
-  Worker* ChooseDecode(const Worker& prefill, const Need& need,
-                       const std::vector<WorkerKey>& refused_by, absl::Time now, int* partners);
+  // `prefill` and are not in `refused_by`; no worker if there is none. Sets `*partners` to the
+  // number of workers that can pull, those in `refused_by` included.
+  ChosenWorker ChooseDecode(const Worker& prefill, const Need& need,
+                            const std::vector<WorkerKey>& refused_by, absl::Time now,
+                            int* partners);
   // Name of the transport between two workers as the decode worker reported it; empty if unknown.
   static std::string LinkName(const Worker& decode, WorkerEpoch prefill_epoch);
 
@@ -241,11 +276,15 @@ class WorkerTable {
   struct Partners {
     std::vector<Worker*> decode;  // Decode workers with a proven link; checked again before use.
   };
+  // Notes in each candidate how many tokens of the prompt it has cached. The candidates are ordered
+  // by key.
+  void FindCached(LegKind leg, const Need& need, std::vector<RouteCandidate>* candidates) const;
   // Lets the routing policy choose one of `candidates`, of which there is at least one.
-  Worker& Pick(LegKind leg, const std::vector<RouteCandidate>& candidates);
+  ChosenWorker Pick(LegKind leg, const Need& need, const std::vector<RouteCandidate>& candidates);
 
   const absl::Duration report_limit_, keep_capacity_;
   const std::unique_ptr<RoutingPolicy> policy_;
+  WorkerCaches* const caches_;
   std::map<WorkerKey, Worker> workers_;  // Ordered, so that the same events give the same choices.
   std::map<AttachKey, WorkerKey> by_attach_;
   WorkerKey next_key_ = 1;

@@ -127,6 +127,10 @@ void EventLog::Told(const CoreEvent& event, absl::Time now) {
                             static_cast<int>(e.registration.role()));
               },
               [](const WorkerReported& e) { return LineOf(e.load, e.attach); },
+              [](const WorkerCached& e) {
+                return Line("cached", e.attach, e.update.after, e.update.last,
+                            e.update.changes.size());
+              },
               [](const WorkerDetached& e) { return Line("detached", e.attach); },
               [](const Overslept& e) { return Line("overslept", absl::ToInt64Microseconds(e.by)); },
               [](const Drain&) { return Line("drain"); },
@@ -156,6 +160,7 @@ void EventLog::Asked(const CoreAction& action) {
             for (const v1::Peer& peer : a.peers.peers()) absl::StrAppend(&line, " ", peer.epoch());
             return line;
           },
+          [](const ReportTaken& a) { return Line("report_taken", a.attach); },
           [](const CloseAttach& a) { return Line("close_attach", a.attach, Code(a.status)); },
           [](const DropWorker& a) { return Line("drop_worker", a.worker); },
           [](const ServingChanged& a) {

@@ -66,6 +66,9 @@ class LoggedCore {
   size_t legs() const { return core_.legs(); }
   size_t queued() const { return core_.queued(); }
   const RouterCounters& counters() const { return core_.counters(); }
+  std::map<std::string, int> KeepersOf(absl::Span<const BlockName> prompt) {
+    return core_.KeepersOf(prompt);
+  }
 
  private:
   static RouterCoreOptions WithMetrics(RouterCoreOptions options, RequestMetrics* metrics) {

@@ -95,7 +95,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
        "--mode is 'both'; it takes disaggregated, colocated"},
       {"baton-router",
        {model, "--policy=random"},
-       "--policy is 'random'; it takes least-loaded or round-robin"},
+       "--policy is 'random'; it takes prefix, least-loaded or round-robin"},
       {"baton-router",
        {model, "--serve-identity=demo"},
        "--serve-identity: 'demo' is neither FINGERPRINT nor FINGERPRINT/NUMERICS"},

@@ -34,7 +34,7 @@ TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
       {"router.gpu.count=1", {"/router", "gpu"}},
       {"prefill.mode=auto", {"/prefill", "mode"}},
       {"router.mode=both", {"/router/mode", "disaggregated"}},
-      {"router.policy=random", {"/router/policy", "'least-loaded', 'round-robin'"}},
+      {"router.policy=random", {"/router/policy", "'prefix', 'least-loaded', 'round-robin'"}},
       {"router.drain.grace=3", {"/router/drain", "grace"}},
       {"router.resources.limit.cpu=3", {"/router/resources", "limit"}},
       {"router.probes.readiness.period=3", {"/router/probes/readiness", "period"}},
@@ -257,7 +257,7 @@ TEST(SchemaFileTest, NamesThePoliciesOfTheRouter) {
   const json schema = json::parse(Read(kChart / "values.schema.json"));
   const Ended policy =
       RunShell(BATON_BINARY_DIR "/baton-router --listen=127.0.0.1:0 --model=/none --policy=x");
-  EXPECT_THAT(policy.output, HasSubstr("it takes least-loaded or round-robin\n"));
+  EXPECT_THAT(policy.output, HasSubstr("it takes prefix, least-loaded or round-robin\n"));
   EXPECT_EQ(schema["properties"]["router"]["properties"]["policy"]["enum"],
             json::parse(R"(["least-loaded", "round-robin"])"));
 }

@@ -77,6 +77,7 @@ class History {
       totals->with_decode_hit += decode_cached > 0;
       totals->cached_tokens += cached;
     }
+    for (const SimClient* client : clients_) cluster_.ExpectRouterKnows(client->request);
     cluster_.ExpectAllBack();
     const RouterCounters& counters = cluster_.router().counters();
     EXPECT_EQ(counters.diverged, 0u);
@@ -118,6 +119,10 @@ class History {
                       .reuse_last_freed = random() % 2 == 0};
     if (random() % 3 == 0) options.long_rope_from = 40;
     options.mode = static_cast<v1::ServingMode>(1 + random() % 3);
+    options.max_cache_changes = 1 + random() % 8;
+    options.adjust_router = [policy = random()](RouterCoreOptions* router) {
+      router->policy = kRoutingPolicyKinds[policy % std::size(kRoutingPolicyKinds)];
+    };
     return options;
   }
 

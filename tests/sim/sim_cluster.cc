@@ -1,14 +1,18 @@
 #include "tests/sim/sim_cluster.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/engine/fake_model.h"
 #include "common/rpc/limits.h"
 #include "common/sampling/sampler.h"
+#include "common/worker/cache_proto.h"
 #include "gtest/gtest.h"
 #include "kernels/fake/fake_backend.h"
+#include "router/block_naming.h"
+#include "router/core/worker_caches.h"
 #include "tests/sim/sim_wire.h"
 
 namespace baton {
@@ -43,7 +47,11 @@ struct SimCluster::Worker {
   absl::Time next_report = absl::InfinitePast();
   size_t links = 0;
   absl::Time last_delivery = absl::InfinitePast();
+  NameLog::Cursor cache_told;  // what the router was told of the prefix cache
+  bool cache_on_way = false;   // the router has not taken the last message on the prefix cache
+  absl::Time next_cache = absl::InfinitePast();
 
+  WorkerCore* core() { return prefill ? static_cast<WorkerCore*>(prefill.get()) : decode.get(); }
   WorkerLoad load() const { return prefill ? prefill->Load() : decode->Load(); }
   int jobs() const { return prefill ? prefill->jobs() : decode->jobs(); }
   bool RunKv(absl::Time now) {
@@ -85,6 +93,9 @@ SimCluster::SimCluster(Options options)
   router.max_queued = 1 << 20;
   router.mode = options_.mode;
   router.pair_wait = router.room_wait = absl::Hours(1);
+  router.prefix_index_bytes = options_.prefix_index_bytes;
+  router.policy_seed = options_.seed;
+  router.routed_for = absl::Milliseconds(100);
   if (options_.adjust_router) options_.adjust_router(&router);
   router_ = std::make_unique<LoggedCore>(router, options_.log);
   for (int i = 0; i < options_.prefill_workers; ++i) AddWorker(v1::WORKER_ROLE_PREFILL, 0);
@@ -176,6 +187,7 @@ int SimCluster::AddWorker(v1::WorkerRole role, int model) {
   registration.set_total_blocks(static_cast<uint32_t>(plane.blocks));
   registration.set_block_tokens(static_cast<uint32_t>(layout_.block_tokens));
   registration.set_context_tokens(static_cast<uint32_t>(options_.context));
+  registration.set_prefix_cache(options_.prefix_cache);
   registration.set_max_batch(
       static_cast<uint32_t>(prefills ? options_.prefill.max_queue : options_.decode.max_batch));
   router_->Handle(WorkerAttached{worker->attach, registration}, now_);
@@ -245,8 +257,12 @@ SimClient* SimCluster::Add(CheckedRequest request) {
   const RequestKey key = clients_.size();
   client->request = request;
   ++running_;
-  deliveries_.emplace(request.arrival, [this, key, request] {
-    router_->Handle(ClientArrived{key, request}, now_);
+  deliveries_.emplace(request.arrival, [this, key, request = std::move(request)]() mutable {
+    if (request.prefix_cache && options_.prefix_index_bytes > 0) {
+      request.block_names = NamePromptBlocks(serving_, /*secret=*/"", models_[0]->config().rope,
+                                             request.cache_salt, request.prompt);
+    }
+    router_->Handle(ClientArrived{key, std::move(request)}, now_);
   });
   return client;
 }
@@ -389,6 +405,13 @@ void SimCluster::Carry(CoreAction action) {
       known.push_back({peer.epoch(), peer.address(), peer.kv_address()});
     }
     worker->kv_work.push_back([worker, known] { worker->plane->SetPeers(known); });
+  } else if (const auto* taken = std::get_if<ReportTaken>(&action)) {
+    workers_.at(taken->attach - 1)->cache_on_way = false;
+  } else if (auto* serving = std::get_if<ServingChanged>(&action)) {
+    serving_ = std::move(*serving);
+  } else if (const auto* closed = std::get_if<CloseAttach>(&action)) {
+    ADD_FAILURE() << "the router closed the stream of worker " << closed->attach << ": "
+                  << closed->status;
   }
 }
 
@@ -415,6 +438,20 @@ void SimCluster::Report(Worker* worker) {
         [this, worker] { router_->Handle(WorkerDetached{worker->attach}, now_); });
 }
 
+void SimCluster::TellCacheChanges(Worker* worker) {
+  if (worker->gone || worker->cache_on_way || now_ < worker->next_cache) return;
+  const auto changes =
+      worker->core()->name_log()->Next(&worker->cache_told, options_.max_cache_changes);
+  if (!changes) return;
+  worker->cache_on_way = true;
+  worker->next_cache = changes->more ? now_ : now_ + options_.cache_interval;
+  absl::StatusOr<CacheUpdate> update = ReadCacheChanges(CacheChangesToProto(*changes, now_));
+  ASSERT_TRUE(update.ok()) << update.status();
+  Later(&worker->last_delivery, [this, worker, update = *std::move(update)] {
+    router_->Handle(WorkerCached{worker->attach, update}, now_);
+  });
+}
+
 bool SimCluster::Turn() {
   bool worked = false;
   while (!deliveries_.empty() && deliveries_.begin()->first <= now_) {
@@ -435,6 +472,7 @@ bool SimCluster::Turn() {
     worked |= worker->RunKv(now_);
     worked |= worker->RunCore(now_);
     Report(worker.get());
+    TellCacheChanges(worker.get());
   }
   return worked;
 }
@@ -506,6 +544,26 @@ void SimCluster::ExpectAllBack() {
       EXPECT_EQ(worker->transport->reads_outstanding(), 0u) << address;
     }
   }
+}
+
+void SimCluster::ExpectRouterKnows(const CheckedRequest& request) {
+  const auto prompt = NamePromptBlocks(serving_, /*secret=*/"", models_[0]->config().rope,
+                                       request.cache_salt, request.prompt);
+  ASSERT_NE(prompt, nullptr);
+  std::map<std::string, int> keepers;
+  for (const auto& worker : workers_) {
+    std::set<BlockName> kept;
+    NameLog::Cursor all;
+    if (const auto changes = worker->core()->name_log()->Next(&all, SIZE_MAX)) {
+      for (const NameChanges::Addition& one : changes->added) kept.insert(one.name);
+    }
+    int leading = 0;
+    while (leading < static_cast<int>(prompt->size()) && kept.contains((*prompt)[leading])) {
+      ++leading;
+    }
+    if (leading > 0) keepers[worker->registration.address()] = leading;
+  }
+  EXPECT_EQ(router_->KeepersOf(*prompt), keepers) << request.request_id;
 }
 
 uint64_t SimCluster::steps() const {

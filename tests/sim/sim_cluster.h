@@ -66,6 +66,11 @@ class SimCluster {
     // table.
     int long_rope_from = 0;
     bool prefix_cache = true;
+    // Max memory of the router's index of KV blocks, in bytes; 0: the router has none.
+    size_t prefix_index_bytes = 1 << 20;
+    // Time between two messages of a worker on its prefix cache, and max names of one message.
+    absl::Duration cache_interval = absl::Milliseconds(10);
+    size_t max_cache_changes = 64;
     v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;  // mode of the router
     // Changes the router's options before the router is made. May be empty.
     std::function<void(RouterCoreOptions*)> adjust_router;
@@ -101,6 +106,9 @@ class SimCluster {
   void SetFaults(const FaultyTransport::Faults& faults);
   // Fails the test if a block, lease, pull, job, leg or request is left.
   void ExpectAllBack();
+  // Fails the test unless the router knows exactly which blocks of this prompt each worker keeps.
+  // Nothing may have been routed for the option routed_for, 100 ms.
+  void ExpectRouterKnows(const CheckedRequest& request);
 
   const LoggedCore& router() const { return *router_; }
   uint64_t steps() const;
@@ -122,6 +130,7 @@ class SimCluster {
   void SendToClientNow(SendToClient action);
   Worker* Find(const WorkerName& name);
   void Report(Worker* worker);
+  void TellCacheChanges(Worker* worker);
   bool Turn();
   bool Idle() const;
   absl::Time NextEvent() const;
@@ -134,6 +143,7 @@ class SimCluster {
   KvLayout layout_;
   InProcessFabric fabric_;
   std::unique_ptr<LoggedCore> router_;
+  ServingChanged serving_;  // as the router told it last
   std::vector<std::unique_ptr<Worker>> workers_;
   std::map<LegKey, std::unique_ptr<Leg>> legs_;
   std::vector<std::unique_ptr<SimClient>> clients_;  // index: request key - 1

@@ -1,0 +1,272 @@
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "router/core/worker_caches.h"
+#include "router/testing/router_core_fixture.h"
+
+// Tests of what the core knows of the workers' prefix caches, and how it uses that.
+namespace baton {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+constexpr int kBlockTokens = 16;  // as in the registrations of CoreHarness
+
+BlockName Named(uint64_t n) { return {n, n + 1000}; }
+std::vector<BlockName> Names(uint64_t first, int count) {
+  std::vector<BlockName> names;
+  for (int i = 0; i < count; ++i) names.push_back(Named(first + static_cast<uint64_t>(i)));
+  return names;
+}
+
+class PrefixRoutingTest : public ::testing::Test {
+ protected:
+  PrefixRoutingTest() { Begin(v1::SERVING_MODE_DISAGGREGATED); }
+
+  void Begin(v1::ServingMode mode, bool caches = true) {
+    caches_ = caches;
+    RouterCoreOptions options = CoreHarness::Options();
+    options.prefix_index_bytes = 1 << 20;
+    options.policy = RoutingPolicyKind::kPrefix;
+    options.mode = mode;
+    harness_ = std::make_unique<CoreHarness>(options);
+    CoreHarness& h = *harness_;
+    p1_ = Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1, {});
+    p2_ = Attach(v1::WORKER_ROLE_PREFILL, "p2:1", 2, {});
+    d1_ = Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1, 2});
+    d2_ = Attach(v1::WORKER_ROLE_DECODE, "d2:1", 12, {1, 2});
+    h.Settle();
+  }
+  AttachKey Attach(v1::WorkerRole role, const std::string& address, WorkerEpoch epoch,
+                   const std::vector<WorkerEpoch>& links) {
+    v1::Registration registration = CoreHarness::WorkerOf(role, address, epoch);
+    registration.set_prefix_cache(caches_);
+    return harness_->Attach(registration, links);
+  }
+  CoreHarness& hub() { return *harness_; }
+
+  // Tells that a worker keeps these blocks, which follow each other, and no others.
+  void Keeps(AttachKey worker, const std::vector<BlockName>& names) {
+    CacheUpdate update{.after = 0, .last = names.size(), .age = {}, .changes = {}};
+    BlockName parent;
+    for (const BlockName& name : names) {
+      update.changes.push_back({.added = true, .name = name, .parent = parent});
+      parent = name;
+    }
+    hub().Tell(WorkerCached{worker, std::move(update)});
+  }
+  // A request whose prompt fills the named blocks, and has some tokens more.
+  static CheckedRequest Request(std::vector<BlockName> names, int more = 5) {
+    CheckedRequest request = CoreHarness::Request(
+        Prompt(static_cast<int>(names.size()) * kBlockTokens + more), /*max_tokens=*/4);
+    request.block_names = std::make_shared<const std::vector<BlockName>>(std::move(names));
+    return request;
+  }
+  // Serves the request, and returns the addresses of the workers that computed and decoded it.
+  std::pair<std::string, std::string> Serve(CheckedRequest request) {
+    const RequestKey key = hub().Arrive(std::move(request));
+    if (const LegKey prefill = hub().PrefillLeg(); prefill != 0) {
+      hub().RunToEnd();
+    } else {
+      hub().FinishDecode(hub().DecodeLeg());
+    }
+    const ClientSide& client = hub().clients.at(key);
+    EXPECT_TRUE(client.status && client.status->ok());
+    return {client.summary->prefill_worker(), client.summary->decode_worker()};
+  }
+
+  bool caches_ = true;
+  std::unique_ptr<CoreHarness> harness_;
+  AttachKey p1_ = 0, p2_ = 0, d1_ = 0, d2_ = 0;
+};
+
+TEST_F(PrefixRoutingTest, APromptGoesToTheWorkersThatHaveItCached) {
+  Keeps(p2_, Names(1, 8));
+  Keeps(d1_, Names(1, 8));
+  Keeps(p1_, Names(100, 8));
+  Keeps(d2_, Names(100, 8));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(Serve(Request(Names(1, 8))), Pair("p2:1", "d1:1"));
+    EXPECT_THAT(Serve(Request(Names(100, 8))), Pair("p1:1", "d2:1"));
+    hub().Advance(absl::Seconds(1));
+    hub().ReportAll();
+  }
+}
+
+TEST_F(PrefixRoutingTest, ALongQueueOutweighsASmallHit) {
+  Keeps(p1_, Names(1, 1));
+  // Occupies worker 1 with a prompt that is longer than what worker 2 would have to compute.
+  Keeps(p2_, {});
+  hub().Arrive(Request(Names(1, 20)));
+  ASSERT_EQ(hub().At(hub().PrefillLeg()).worker.address, "p1:1");
+  hub().Arrive(Request({Named(1), Named(50)}));
+  std::vector<std::string> addresses;
+  for (const auto& [key, leg] : hub().legs) addresses.push_back(leg.worker.address);
+  EXPECT_THAT(addresses, ElementsAre("p1:1", "p2:1"));
+}
+
+TEST_F(PrefixRoutingTest, WhatWasJustRoutedCountsAsCachedForAWhile) {
+  const auto [first, decode] = Serve(Request(Names(1, 8)));
+  for (int i = 0; i < 6; ++i) EXPECT_THAT(Serve(Request(Names(1, 8))), Pair(first, decode));
+  EXPECT_THAT(hub().core.KeepersOf(Names(1, 8)), ElementsAre(Pair(decode, 8), Pair(first, 8)));
+  for (int i = 0; i < 6; ++i) {
+    hub().Advance(absl::Seconds(1));
+    hub().ReportAll();
+  }
+  EXPECT_THAT(hub().core.KeepersOf(Names(1, 8)), IsEmpty());
+}
+
+TEST_F(PrefixRoutingTest, WorkersWithoutACacheKeepNothing) {
+  Begin(v1::SERVING_MODE_DISAGGREGATED, /*caches=*/false);
+  Serve(Request(Names(1, 8)));
+  EXPECT_THAT(hub().core.KeepersOf(Names(1, 8)), IsEmpty());
+}
+
+TEST_F(PrefixRoutingTest, ARequestThatMayFindNothingGoesAnywhere) {
+  CheckedRequest opted_out = Request(Names(1, 8));
+  opted_out.prefix_cache = false;
+  Serve(std::move(opted_out));
+  EXPECT_THAT(hub().core.KeepersOf(Names(1, 8)), IsEmpty());
+}
+
+TEST_F(PrefixRoutingTest, AutoLetsADecodeWorkerComputeAShortRest) {
+  Begin(v1::SERVING_MODE_AUTO);
+  Keeps(d2_, Names(1, 8));
+  // 64 tokens are the limit of auto_prompt_tokens.
+  EXPECT_THAT(Serve(Request(Names(1, 8), /*more=*/64)), Pair("d2:1", "d2:1"));
+  Keeps(d2_, Names(1, 8));
+  hub().Advance(absl::Seconds(6));
+  hub().ReportAll();
+  EXPECT_EQ(Serve(Request(Names(1, 8), /*more=*/65)).first[0], 'p');
+}
+
+TEST_F(PrefixRoutingTest, DisaggregatedPromptsGoToPrefillWorkersWhateverDecodeHas) {
+  Keeps(d2_, Names(1, 8));
+  EXPECT_EQ(Serve(Request(Names(1, 8))).first[0], 'p');
+}
+
+TEST_F(PrefixRoutingTest, AllAnswersOfARequestGoToOnePair) {
+  CheckedRequest request = Request(Names(1, 8));
+  request.answers = 4;
+  const RequestKey key = hub().Arrive(std::move(request));
+  std::set<std::string> prefill, decode;
+  for (uint32_t index = 0; index < 4; ++index) {
+    const LegKey leg = hub().PrefillLegOfAnswer(index);
+    prefill.insert(hub().At(leg).worker.address);
+    hub().Ticket(leg);
+    hub().First(leg);
+    decode.insert(hub().At(hub().DecodeLegOf(leg)).worker.address);
+  }
+  EXPECT_EQ(prefill.size(), 1u);
+  EXPECT_EQ(decode.size(), 1u);
+  hub().Tell(ClientCancelled{key});
+}
+
+TEST_F(PrefixRoutingTest, MissingChangesCloseTheStream) {
+  Keeps(p1_, Names(1, 3));
+  hub().Tell(WorkerCached{p1_, {.after = 3, .last = 5, .age = {}, .changes = {}}});
+  EXPECT_FALSE(hub().closed.contains(p1_));
+  hub().Tell(WorkerCached{p1_, {.after = 6, .last = 7, .age = {}, .changes = {}}});
+  ASSERT_TRUE(hub().closed.contains(p1_));
+  EXPECT_EQ(hub().closed.at(p1_).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(hub().closed.at(p1_).message()),
+              HasSubstr("after number 6 came, those after 5 were expected"));
+}
+
+TEST_F(PrefixRoutingTest, ANewStreamTellsEverythingAnew) {
+  Keeps(p1_, Names(1, 3));
+  EXPECT_THAT(hub().core.KeepersOf(Names(1, 3)), ElementsAre(Pair("p1:1", 3)));
+  const AttachKey again = Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1, {});
+  EXPECT_THAT(hub().core.KeepersOf(Names(1, 3)), ElementsAre(Pair("p1:1", 3)));
+  hub().Tell(WorkerCached{again, {.after = 3, .last = 4, .age = {}, .changes = {}}});
+  EXPECT_TRUE(hub().closed.contains(again)) << "the first changes of a stream follow number 0";
+  const AttachKey third = Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1, {});
+  Keeps(third, Names(1, 2));
+  EXPECT_THAT(hub().core.KeepersOf(Names(1, 3)), ElementsAre(Pair("p1:1", 2)));
+}
+
+TEST_F(PrefixRoutingTest, AProcessThatIsGoneKeepsNothing) {
+  Keeps(p1_, Names(1, 3));
+  Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 99, {});
+  hub().Advance(absl::Seconds(1));
+  EXPECT_THAT(hub().core.KeepersOf(Names(1, 3)), IsEmpty());
+}
+
+TEST_F(PrefixRoutingTest, ManyChangesAreTakenInSeveralTurns) {
+  CacheUpdate update{.after = 0, .last = 4000, .age = {}, .changes = {}};
+  for (const BlockName& name : Names(1, 4000)) {
+    update.changes.push_back({.added = true, .name = name, .parent = {}});
+  }
+  hub().core.Handle(WorkerCached{p1_, std::move(update)}, hub().now);
+  int turns = 0;
+  for (bool taken = false; !taken; ++turns) {
+    ASSERT_LT(turns, 100);
+    hub().core.RunOnce(hub().now);
+    for (const CoreAction& action : hub().core.TakeActions()) {
+      taken |= std::holds_alternative<ReportTaken>(action);
+    }
+    EXPECT_EQ(hub().core.KeepersOf({Named(4000)}).empty(), !taken);
+  }
+  EXPECT_EQ(turns, 4000 / static_cast<int>(WorkerCaches::kChangesPerTurn));
+}
+
+TEST(ReadCacheChangesTest, ReadsRunsAndRemovals) {
+  v1::CacheChanges changes;
+  changes.set_after(3);
+  changes.set_last(7);
+  changes.set_age_us(1500);
+  AppendBytes(Named(9), changes.mutable_removed());
+  v1::CacheRun* first = changes.add_added();
+  AppendBytes(Named(1), first->mutable_names());
+  AppendBytes(Named(2), first->mutable_names());
+  v1::CacheRun* second = changes.add_added();
+  AppendBytes(Named(1), second->mutable_parent());
+  AppendBytes(Named(3), second->mutable_names());
+  const absl::StatusOr<CacheUpdate> update = ReadCacheChanges(changes);
+  ASSERT_TRUE(update.ok());
+  EXPECT_EQ(update->after, 3u);
+  EXPECT_EQ(update->last, 7u);
+  EXPECT_EQ(update->age, absl::Microseconds(1500));
+  ASSERT_EQ(update->changes.size(), 4u);
+  EXPECT_FALSE(update->changes[0].added);
+  EXPECT_EQ(update->changes[0].name, Named(9));
+  EXPECT_EQ(update->changes[1].parent, BlockName());
+  EXPECT_EQ(update->changes[2].name, Named(2));
+  EXPECT_EQ(update->changes[2].parent, Named(1));
+  EXPECT_EQ(update->changes[3].parent, Named(1));
+}
+
+TEST(ReadCacheChangesTest, RefusesWhatBreaksTheProtocol) {
+  const auto refusal = [](const v1::CacheChanges& changes) {
+    const absl::StatusOr<CacheUpdate> update = ReadCacheChanges(changes);
+    EXPECT_EQ(update.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(update.status().message());
+  };
+  v1::CacheChanges changes;
+  changes.set_after(2);
+  changes.set_last(1);
+  EXPECT_EQ(refusal(changes), "cache.last is 1, and cache.after is 2");
+  changes.set_last(2);
+  changes.set_removed("123");
+  EXPECT_EQ(refusal(changes), "cache.removed has 3 bytes; names have 16 bytes each");
+  changes.clear_removed();
+  changes.add_added()->set_names(std::string(17, 'x'));
+  EXPECT_EQ(refusal(changes), "cache.added.names has 17 bytes; names have 16 bytes each");
+  changes.mutable_added(0)->set_names(std::string(16, 'x'));
+  changes.mutable_added(0)->set_parent("x");
+  EXPECT_EQ(refusal(changes), "cache.added.parent has 1 bytes; it takes 0 or 16");
+  changes.mutable_added(0)->clear_parent();
+  changes.mutable_added(0)->set_names(std::string(16 * 4097, 'x'));
+  EXPECT_EQ(refusal(changes), "cache has 4097 names; at most 4096");
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "baton/v1/membership.pb.h"
+#include "common/base/block_name.h"
+#include "router/core/core_events.h"
+#include "router/index/prefix_index.h"
+
+namespace baton {
+
+struct CoreContext;
+
+// Reads a worker's message. Returns InvalidArgument, with the field and its size, for a message
+// that breaks the protocol. Any thread.
+absl::StatusOr<CacheUpdate> ReadCacheChanges(const v1::CacheChanges& changes);
+
+// Knows which blocks the workers have in their prefix caches, from the changes that they send. What
+// it knows may be out of date: a worker that does not have a block computes it. Core's loop thread
+// only.
+//
+// Takes at most kChangesPerTurn changes in one turn of the loop, so that a worker that tells all
+// its blocks at once does not hold up the loop. The other changes wait. A stream is read on only
+// when its last message was taken whole.
+class WorkerCaches {
+ public:
+  static constexpr size_t kChangesPerTurn = 500;
+  // Knows nothing for ever if the option prefix_index_bytes is 0. `core` outlives the object.
+  explicit WorkerCaches(CoreContext* core);
+
+  bool enabled() const { return index_.has_value(); }
+  // Takes a message that came on the stream `attach` of the worker. Adds a ReportTaken when the
+  // changes have been applied. Returns InvalidArgument if changes are missing before these ones;
+  // the caller then has to close the stream.
+  absl::Status Take(AttachKey attach, WorkerKey worker, CacheUpdate update);
+  // Forgets a worker that is gone.
+  void Remove(WorkerKey worker);
+  // Applies changes that wait. Call it once per turn, before workers are chosen.
+  void RunOnce();
+  // Time at which RunOnce has something to do. InfinitePast: now.
+  absl::Time NextWake() const;
+
+  // Returns the workers that have the first block of a prompt, ordered by key, and the number of
+  // leading blocks that each has. Valid until the next call.
+  absl::Span<const PrefixIndex::Held> Find(absl::Span<const BlockName> prompt);
+  // Notes that a prompt was sent to a worker that keeps blocks. The worker counts as having them
+  // for the time of the option routed_for, and longer if it says so itself.
+  void NoteRouted(WorkerKey worker, absl::Span<const BlockName> prompt);
+
+ private:
+  struct Stream {
+    AttachKey attach = 0;
+    uint64_t last = 0;  // number of the last change that was taken
+  };
+  struct Waiting {
+    AttachKey attach;
+    WorkerKey worker;
+    CacheUpdate update;
+    absl::Time arrived;
+    size_t applied = 0;  // changes of `update` that were applied
+  };
+
+  CoreContext* const core_;
+  std::optional<PrefixIndex> index_;
+  std::map<WorkerKey, Stream> streams_;
+  std::deque<Waiting> waiting_;
+  bool sweeps_ = false;  // the index has more to sweep
+  std::vector<PrefixIndex::Held> found_;
+  uint64_t evictions_counted_ = 0, dropped_counted_ = 0;
+};
+
+}  // namespace baton
