@@ -54,7 +54,7 @@ class NameLog {
   // Notes that the name that was added by the change `number` is gone.
   void Remove(uint64_t number, const BlockName& name);
 
-  // What a reader knows. A new reader knows nothing.
+  // Position of a reader. A new reader knows nothing.
   struct Cursor {
     uint64_t last = 0;   // number of the last change that it knows
     uint64_t begun = 0;  // number of the last change when it was told all names

@@ -191,10 +191,10 @@ void WorkerTable::CommonLayout(const ModelIdentity& identity, absl::Time now, st
   }
   layout->clear();
   *block_tokens = 0;
-  int most = 0;
+  int largest = 0;
   for (const auto& [of, workers] : count) {
-    if (workers <= most) continue;
-    most = workers;
+    if (workers <= largest) continue;
+    largest = workers;
     *layout = of.first;
     *block_tokens = static_cast<int>(of.second);
   }
@@ -350,9 +350,9 @@ void WorkerTable::FindCached(LegKind leg, const Need& need,
     if (candidate->key != one.worker) continue;
     const int64_t block = workers_.at(one.worker).registration.block_tokens();
     // A worker always computes the block with the prompt's last token. To pull KV, it needs all.
-    const int64_t most =
+    const int64_t limit =
         leg == LegKind::kDecode ? need.prompt_tokens : (need.prompt_tokens - 1) / block * block;
-    candidate->cached_tokens = static_cast<uint64_t>(std::min(one.blocks * block, most));
+    candidate->cached_tokens = static_cast<uint64_t>(std::min(one.blocks * block, limit));
   }
 }
 

@@ -259,7 +259,7 @@ TEST(SchemaFileTest, NamesThePoliciesOfTheRouter) {
       RunShell(BATON_BINARY_DIR "/baton-router --listen=127.0.0.1:0 --model=/none --policy=x");
   EXPECT_THAT(policy.output, HasSubstr("it takes prefix, least-loaded or round-robin\n"));
   EXPECT_EQ(schema["properties"]["router"]["properties"]["policy"]["enum"],
-            json::parse(R"(["least-loaded", "round-robin"])"));
+            json::parse(R"(["prefix", "least-loaded", "round-robin"])"));
 }
 
 // The chart and the programs are released together, so they have the same version.

@@ -47,7 +47,7 @@ struct SimCluster::Worker {
   absl::Time next_report = absl::InfinitePast();
   size_t links = 0;
   absl::Time last_delivery = absl::InfinitePast();
-  NameLog::Cursor cache_told;  // what the router was told of the prefix cache
+  NameLog::Cursor cache_told;  // position of the router in the log of the prefix cache
   bool cache_on_way = false;   // the router has not taken the last message on the prefix cache
   absl::Time next_cache = absl::InfinitePast();
 
