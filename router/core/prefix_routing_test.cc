@@ -37,6 +37,7 @@ class PrefixRoutingTest : public ::testing::Test {
     options.prefix_index_bytes = 1 << 20;
     options.policy = RoutingPolicyKind::kPrefix;
     options.mode = mode;
+    options.metrics = &metrics_;
     harness_ = std::make_unique<CoreHarness>(options);
     CoreHarness& h = *harness_;
     p1_ = Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1, {});
@@ -84,6 +85,7 @@ class PrefixRoutingTest : public ::testing::Test {
   }
 
   bool caches_ = true;
+  RequestMetrics metrics_;
   std::unique_ptr<CoreHarness> harness_;
   AttachKey p1_ = 0, p2_ = 0, d1_ = 0, d2_ = 0;
 };
@@ -195,9 +197,11 @@ TEST_F(PrefixRoutingTest, ANewStreamTellsEverythingAnew) {
 
 TEST_F(PrefixRoutingTest, AProcessThatIsGoneKeepsNothing) {
   Keeps(p1_, Names(1, 3));
+  EXPECT_EQ(metrics_.prefix_index_names.value(), 3);
   Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 99, {});
   hub().Advance(absl::Seconds(1));
   EXPECT_THAT(hub().core.KeepersOf(Names(1, 3)), IsEmpty());
+  EXPECT_EQ(metrics_.prefix_index_names.value(), 0);
 }
 
 TEST_F(PrefixRoutingTest, ManyChangesAreTakenInSeveralTurns) {
@@ -214,6 +218,9 @@ TEST_F(PrefixRoutingTest, ManyChangesAreTakenInSeveralTurns) {
       taken |= std::holds_alternative<ReportTaken>(action);
     }
     EXPECT_EQ(hub().core.KeepersOf({Named(4000)}).empty(), !taken);
+  }
+  for (const BlockName& name : Names(1, 4000)) {
+    ASSERT_THAT(hub().core.KeepersOf({name}), ElementsAre(Pair("p1:1", 1)));
   }
   EXPECT_EQ(turns, 4000 / static_cast<int>(WorkerCaches::kChangesPerTurn));
 }
