@@ -28,7 +28,8 @@ bool TestsPass(int number) {
   const std::string run = absl::StrCat(
       kNumber, "=", number, " BATON_PREFIX_HISTORIES=150 '", testing::internal::GetArgvs().front(),
       "' --gtest_fail_fast --gtest_brief=1"
-      " --gtest_filter='*Prefix*:BlockNam*:NameLog*:ReadCacheChanges*-PrefixMutationsTest.*:*DeathTest*' >/dev/null 2>&1");
+      " --gtest_filter='*Prefix*:BlockNam*:NameLog*:ReadCacheChanges*-PrefixMutationsTest.*:*"
+      "DeathTest*' >/dev/null 2>&1");
   const int status = std::system(run.c_str());
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
