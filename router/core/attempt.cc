@@ -31,10 +31,11 @@ void Describe(const Request& request, size_t generated, bool computes_prompt, Pr
   ids->Add(answer.begin(), answer.begin() + static_cast<ptrdiff_t>(generated));
   proto->set_original_prompt_tokens(static_cast<uint32_t>(request.checked.prompt.size()));
   *proto->mutable_sampling() = SamplingToProto(request.checked.sampling);
+  proto->mutable_sampling()->set_max_tokens(static_cast<uint32_t>(request.max_tokens));
   if (!computes_prompt || !request.awaits_scores()) {
     proto->mutable_sampling()->clear_prompt_logprobs();
   }
-  proto->set_answer_index(request.checked.sampling.answer_index);
+  proto->set_answer_index(request.answer_index);
   proto->mutable_cache()->set_salt(request.checked.cache_salt);
   if (!request.checked.prefix_cache) {
     proto->mutable_cache()->set_use(v1::CACHE_USE_OFF);
@@ -198,7 +199,7 @@ Attempt::End Attempt::OnDecode(v1::DecodeEvent event) {
 // and position are checked.
 Attempt::End Attempt::OnPromptTokens(Leg& leg, v1::PromptTokens tokens) {
   const std::vector<TokenId>& prompt = request_.checked.prompt;
-  const bool wanted = request_.checked.sampling.prompt_logprobs.has_value();
+  const bool wanted = request_.wants_scores();
   for (v1::Token& token : *tokens.mutable_tokens()) {
     const size_t position = scored_;
     const bool fits = wanted && position < prompt.size() && token.position() == position &&
@@ -246,8 +247,8 @@ Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
   }
   AnswerEnd end{.reason = first.finish_reason()};
   if (end.reason == v1::FINISH_REASON_STOP) end.stop_token = first.token().token_id();
-  if (const absl::Status status = request_.answer.CheckEnd(end, first.token().token_id(), base_ + 1,
-                                                           request_.checked.sampling.max_tokens);
+  if (const absl::Status status =
+          request_.answer.CheckEnd(end, first.token().token_id(), base_ + 1, request_.max_tokens);
       !status.ok()) {
     return LegFailed(leg, WithContext(status, "the first token"), false);
   }
@@ -332,8 +333,8 @@ Attempt::End Attempt::OnFinished(v1::DecodeFinished finished) {
   if (tokens.size() <= base_ || end.reason == v1::FINISH_REASON_UNSPECIFIED) {
     return Lied(*decode_leg_, "the decode worker ended the answer without a token or a reason");
   }
-  if (absl::Status status = request_.answer.CheckEnd(end, tokens.back(), tokens.size(),
-                                                     request_.checked.sampling.max_tokens);
+  if (absl::Status status =
+          request_.answer.CheckEnd(end, tokens.back(), tokens.size(), request_.max_tokens);
       !status.ok()) {
     return LegFailed(*decode_leg_, std::move(status), false);
   }
@@ -361,7 +362,7 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
   AnswerSoFar& answer = request_.answer;
   RouterCounters& counters = core_.counters;
   std::string why;
-  switch (answer.Take(std::move(token), request_.checked.sampling.max_tokens)) {
+  switch (answer.Take(std::move(token), request_.max_tokens)) {
     case AnswerSoFar::Took::kNew:
       core_.metrics->generated_tokens.Add();
       return nullptr;

@@ -23,7 +23,7 @@ void LogFinished(const Request& request, const absl::Status& status,
   const bool missed = verdict != nullptr && !verdict->met();
   Log(Severity::kInfo, "request_finished",
       {{kRequestId, request.checked.request_id},
-       {"answer", request.checked.sampling.answer_index},
+       {"answer", request.answer_index},
        {"code", absl::StatusCodeToString(status.code())},
        {"because", status.message()},
        {"mode", ModeName(summary.mode)},
@@ -55,27 +55,18 @@ void Clients::Open(RequestKey client, int answers) {
   clients_[client].answers = answers;
 }
 
-Request& Clients::Add(RequestKey client, int index, CheckedRequest checked) {
-  BATON_CHECK(!checked.prompt.empty()) << "an empty prompt";
+Request& Clients::Add(RequestKey client, int index, std::shared_ptr<const CheckedRequest> checked) {
+  BATON_CHECK(!checked->prompt.empty()) << "an empty prompt";
   const RouterCoreOptions& options = core_->options;
-  checked.sampling.answer_index = static_cast<uint32_t>(index);
-  if (checked.mode == v1::SERVING_MODE_UNSPECIFIED) checked.mode = options.mode;
-  // Each answer has a Request of its own. The first answer's Request asks for space in the queue
-  // for all answers, and only this one asks for logprobs of the prompt.
-  if (index > 0) {
-    checked.answers = 1;
-    checked.sampling.prompt_logprobs.reset();
-  }
   std::optional<TextDecoder> decoder;
   if (options.new_decoder) decoder = options.new_decoder();
-  AnswerSoFar answer(checked.prompt.size(), checked.sampling, checked.stop, std::move(decoder),
+  AnswerSoFar answer(checked->prompt.size(), checked->sampling, checked->stop, std::move(decoder),
                      options.vocab);
   const RequestKey key = Request::KeyOf(client, index);
   Request& request =
-      requests_.try_emplace(key, key, std::move(checked), std::move(answer)).first->second;
+      requests_.try_emplace(key, key, std::move(checked), index, std::move(answer)).first->second;
   clients_.at(client).requests.push_back(&request);
   request.queue.since = request.checked.arrival;
-  request.asked_max_tokens = request.checked.sampling.max_tokens;
   return request;
 }
 
@@ -122,12 +113,12 @@ std::set<ModelIdentity> Clients::bound() const {
 
 void Clients::Accept(Request& request) {
   core_->metrics->prompt_tokens.Add(request.checked.prompt.size());
-  if (request.checked.sampling.answer_index > 0) return;
+  if (request.answer_index > 0) return;
   if (LogEnabled(Severity::kDebug)) {
     Log(Severity::kDebug, "request_accepted",
         {{kRequestId, request.checked.request_id},
          {"prompt_tokens", request.checked.prompt.size()},
-         {"max_tokens", request.checked.sampling.max_tokens},
+         {"max_tokens", request.max_tokens},
          {"answers", request.checked.answers}});
   }
   v1::GenerateEvent event;
@@ -139,7 +130,7 @@ void Clients::Accept(Request& request) {
 
 void Clients::Send(Request& request, v1::GenerateEvent event) {
   request.client.writable = false;
-  const uint32_t index = request.checked.sampling.answer_index;
+  const uint32_t index = request.answer_index;
   if (event.has_delta()) event.mutable_delta()->set_index(index);
   if (event.has_finished()) event.mutable_finished()->set_index(index);
   if (event.has_summary()) event.mutable_summary()->set_index(index);

@@ -31,7 +31,7 @@ class Clients {
   // bits, or is in use.
   void Open(RequestKey client, int answers);
   // Adds the request for answer `index`. The request stays at its address until Remove.
-  Request& Add(RequestKey client, int index, CheckedRequest checked);
+  Request& Add(RequestKey client, int index, std::shared_ptr<const CheckedRequest> checked);
   // Forgets the client and its requests, because its RPC is over. All requests must be finished.
   void Remove(RequestKey client);
 

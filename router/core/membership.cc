@@ -168,7 +168,7 @@ Need Membership::NeedOf(const Request& request, WorkerKey avoid) const {
   const CheckedRequest& checked = request.checked;
   const int64_t prompt = static_cast<int64_t>(checked.prompt.size());
   return {
-      .tokens = prompt + std::max(1, checked.sampling.max_tokens),
+      .tokens = prompt + std::max(1, request.max_tokens),
       .identity = IdentityFor(request),
       .avoid = avoid,
       .prompt_tokens = prompt + static_cast<int64_t>(request.answer.tokens().size()),

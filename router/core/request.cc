@@ -16,8 +16,13 @@ bool DecodeCameFirst(const AttemptTimes& attempt) {
 
 }  // namespace
 
-Request::Request(RequestKey k, CheckedRequest c, AnswerSoFar a)
-    : key(k), checked(std::move(c)), answer(std::move(a)) {}
+Request::Request(RequestKey k, std::shared_ptr<const CheckedRequest> c, int index, AnswerSoFar a)
+    : key(k),
+      shared(std::move(c)),
+      checked(*shared),
+      answer_index(static_cast<uint32_t>(index)),
+      answer(std::move(a)),
+      max_tokens(checked.sampling.max_tokens) {}
 Request::~Request() = default;
 
 absl::Time Request::WakeAt(const RouterCoreOptions& options) const {

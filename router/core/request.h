@@ -85,7 +85,7 @@ struct RequestSummary {
 // client.ended_at is set. An unfinished request is running while it has an attempt, and queued
 // while it has none.
 struct Request {
-  Request(RequestKey k, CheckedRequest c, AnswerSoFar a);
+  Request(RequestKey k, std::shared_ptr<const CheckedRequest> c, int index, AnswerSoFar a);
   ~Request();
 
   // Number of low bits of a request's key that hold the client's key. The bits above hold the index
@@ -96,10 +96,12 @@ struct Request {
   }
   RequestKey client_key() const { return key & ((RequestKey{1} << kClientBits) - 1); }
   bool finished() const { return client.ended_at.has_value(); }
-  // True if logprobs of the prompt that the client asked for are still missing.
-  bool awaits_scores() const {
-    return checked.sampling.prompt_logprobs.has_value() && prompt_scored < checked.prompt.size();
+  // True if this answer brings the logprobs of the prompt. Only a client's first answer does.
+  bool wants_scores() const {
+    return answer_index == 0 && checked.sampling.prompt_logprobs.has_value();
   }
+  // True if logprobs of the prompt that the client asked for are still missing.
+  bool awaits_scores() const { return wants_scores() && prompt_scored < checked.prompt.size(); }
   // True if a worker that gets the request next may find its KV in the prefix cache.
   bool may_find_cached_kv() const {
     return checked.prefix_cache && !refresh_cache && !awaits_scores();
@@ -108,10 +110,16 @@ struct Request {
   absl::Time WakeAt(const RouterCoreOptions& options) const;
 
   const RequestKey key;
-  CheckedRequest checked;  // Its mode is the router's if the client asked for none.
+  // The client's request. All its answers share it. Its mode is the router's if the client asked
+  // for none.
+  const std::shared_ptr<const CheckedRequest> shared;
+  const CheckedRequest& checked;
+  const uint32_t answer_index;  // From 0 on.
   AnswerSoFar answer;
-  bool sized = false;        // max_tokens is decided. Prompt and answer fit the workers.
-  int asked_max_tokens = 0;  // max_tokens that the client asked for. 0: to the end of the context.
+  bool sized = false;  // max_tokens is decided. Prompt and answer fit the workers.
+  // Max tokens of the answer. While it is not decided: what the client asked for, 0 for as many as
+  // the context leaves.
+  int max_tokens;
   // Identity of the workers that answer the client. Set when the first attempt at any of the
   // client's answers begins. From then on only workers of this identity get these answers.
   std::optional<ModelIdentity> identity;

@@ -172,18 +172,18 @@ absl::Status RequestQueue::Size(Request& request) const {
   const int64_t capacity = membership_->CapacityFor(request),
                 context = core_->options.context_tokens;
   const int64_t limit = context > 0 ? std::min(context, capacity) : capacity;
-  SamplingOptions& sampling = request.checked.sampling;
+  const SamplingOptions& sampling = request.checked.sampling;
   const int64_t prompt = static_cast<int64_t>(request.checked.prompt.size());
-  const int64_t answer = std::max(1, sampling.max_tokens);
+  const int64_t answer = std::max(1, request.max_tokens);
   if (prompt + answer > limit) {
     return absl::InvalidArgumentError(absl::StrCat("prompt of ", prompt, " tokens and max_tokens ",
                                                    answer, " make ", prompt + answer,
                                                    "; the workers take ", limit, " tokens"));
   }
-  if (sampling.max_tokens == 0) sampling.max_tokens = static_cast<int>(limit - prompt);
-  if (sampling.min_tokens > sampling.max_tokens) {
+  if (request.max_tokens == 0) request.max_tokens = static_cast<int>(limit - prompt);
+  if (sampling.min_tokens > request.max_tokens) {
     return absl::InvalidArgumentError(absl::StrCat("min_tokens is ", sampling.min_tokens,
-                                                   "; the context leaves ", sampling.max_tokens,
+                                                   "; the context leaves ", request.max_tokens,
                                                    " tokens for the answer"));
   }
   request.sized = true;
@@ -194,7 +194,7 @@ void RequestQueue::ForgetSizes() {
   for (Request* request : fresh_) {
     if (request->identity) continue;
     request->sized = false;
-    request->checked.sampling.max_tokens = request->asked_max_tokens;
+    request->max_tokens = request->checked.sampling.max_tokens;
   }
 }
 

@@ -203,17 +203,20 @@ void RouterCore::Impl::RunOnce(absl::Time now) {
 }
 
 void RouterCore::Impl::Arrive(ClientArrived event) {
-  const int answers = event.checked.answers;
+  CheckedRequest& checked = event.checked;
+  if (checked.mode == v1::SERVING_MODE_UNSPECIFIED) checked.mode = core.options.mode;
+  const int answers = checked.answers;
+  const auto shared = std::make_shared<const CheckedRequest>(std::move(checked));
   clients.Open(event.request, answers);
   for (int index = 0; index < answers && !clients.Failed(event.request); ++index) {
-    const bool last = index + 1 == answers;
-    Admit(clients.Add(event.request, index, last ? std::move(event.checked) : event.checked));
+    Admit(clients.Add(event.request, index, shared));
   }
 }
 
 void RouterCore::Impl::Admit(Request& request) {
   ++core.counters.arrived;
-  const int answers = request.checked.answers;
+  // The first answer asks for places in the queue for all answers.
+  const int answers = request.answer_index == 0 ? request.checked.answers : 1;
   absl::Status refusal;
   if (membership.draining()) {
     refusal = absl::UnavailableError("the router is draining: it takes no new requests");
@@ -311,7 +314,7 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
   const size_t generated = request.answer.tokens().size();
   // If all tokens arrived before the attempt failed, the answer is complete: only the worker's last
   // message is missing.
-  if (const auto complete = request.answer.Complete(request.checked.sampling.max_tokens)) {
+  if (const auto complete = request.answer.Complete(request.max_tokens)) {
     return Answer(request, *complete);
   }
   if (core.now >= request.checked.deadline) {
