@@ -31,12 +31,13 @@ class PrefixRoutingTest : public ::testing::Test {
  protected:
   PrefixRoutingTest() { Begin(v1::SERVING_MODE_DISAGGREGATED); }
 
-  void Begin(v1::ServingMode mode, bool caches = true) {
+  void Begin(v1::ServingMode mode, bool caches = true, int auto_queue_tokens = 4096) {
     caches_ = caches;
     RouterCoreOptions options = CoreHarness::Options();
     options.prefix_index_bytes = 1 << 20;
     options.policy = RoutingPolicyKind::kPrefix;
     options.mode = mode;
+    options.auto_queue_tokens = auto_queue_tokens;
     options.metrics = &metrics_;
     harness_ = std::make_unique<CoreHarness>(options);
     CoreHarness& h = *harness_;
@@ -148,6 +149,17 @@ TEST_F(PrefixRoutingTest, AutoLetsADecodeWorkerComputeAShortRest) {
   hub().Advance(absl::Seconds(6));
   hub().ReportAll();
   EXPECT_EQ(Serve(Request(Names(1, 8), /*more=*/65)).first[0], 'p');
+}
+
+TEST_F(PrefixRoutingTest, AutoPassesOverADecodeWorkerWithALongQueue) {
+  Begin(v1::SERVING_MODE_AUTO, /*caches=*/true, /*auto_queue_tokens=*/300);
+  Keeps(d2_, Names(1, 8));
+  CheckedRequest longer = Request(Names(1, 20), /*more=*/120);
+  longer.mode = v1::SERVING_MODE_COLOCATED;
+  hub().Arrive(std::move(longer));
+  ASSERT_EQ(hub().At(hub().DecodeLeg()).worker.address, "d2:1");
+  hub().Arrive(Request(Names(1, 8)));
+  EXPECT_NE(hub().PrefillLeg(), 0u);
 }
 
 TEST_F(PrefixRoutingTest, DisaggregatedPromptsGoToPrefillWorkersWhateverDecodeHas) {

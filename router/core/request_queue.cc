@@ -33,6 +33,7 @@ class Round {
                       .tokens = static_cast<uint64_t>(core.options.auto_queue_tokens),
                       .awaited = awaited},
         cached_places_{.prompts = core.options.max_prompts_per_worker,
+                       .tokens = static_cast<uint64_t>(core.options.auto_queue_tokens),
                        .uncached = static_cast<uint64_t>(core.options.auto_prompt_tokens),
                        .awaited = awaited},
         identities_(std::move(identities)),
@@ -79,7 +80,8 @@ class Round {
  private:
   // Routes of a request. kShortSplit: to a prefill worker with at most auto_queue_tokens waiting
   // tokens. kSplit: to any prefill worker. kColocated: to a decode worker alone. kCached: to a
-  // decode worker alone that has all but at most auto_prompt_tokens of the prompt cached.
+  // decode worker alone that has all but at most auto_prompt_tokens of the prompt cached, and at
+  // most auto_queue_tokens waiting tokens.
   enum Route { kShortSplit, kSplit, kColocated, kCached, kRoutes };
 
   // Returns the kinds of workers (Route) that are tried for the request, in order.
