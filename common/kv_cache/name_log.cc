@@ -59,7 +59,10 @@ std::optional<NameChanges> NameLog::Next(Cursor* reader, size_t max) {
     *reader = {.begun = last_};
     removed = last_;
   }
-  NameChanges changes{.after = reader->last, .last = last_, .since = TimeOf(reader->last + 1)};
+  const bool told_all = reader->last < reader->begun;
+  NameChanges changes{.after = reader->last,
+                      .last = last_,
+                      .since = told_all ? absl::InfiniteFuture() : TimeOf(reader->last + 1)};
   auto addition = names_.upper_bound(reader->last);
   auto removal = std::upper_bound(removals_.begin(), removals_.end(), removed,
                                   [](uint64_t n, const Removal& one) { return n < one.number; });

@@ -16,9 +16,9 @@
 namespace baton {
 
 // Names that the blocks of a prefix cache got and lost: the changes with the numbers `after` + 1 to
-// `last`. A name that was added and removed again within these numbers may be left out. Whoever
-// knows the names as of `after` takes `removed` first and then `added`, and so knows the names as
-// of `last`.
+// `last`. A name that was added and removed again within these numbers may be left out. A reader
+// that knows the names as of `after` takes `removed` first and then `added`, and so knows the names
+// as of `last`.
 struct NameChanges {
   struct Addition {
     BlockName name;
@@ -30,8 +30,9 @@ struct NameChanges {
   uint64_t last = 0;
   std::vector<BlockName> removed;
   std::vector<Addition> added;  // a parent comes before its children
-  absl::Time since;             // time of the oldest change, or a little later
-  bool more = false;            // true if more changes follow
+  // Time of the oldest change, or a little later. InfiniteFuture while a reader is told all names.
+  absl::Time since;
+  bool more = false;  // true if more changes follow
 };
 
 // Numbers the changes of a prefix cache, and tells them to readers. The log keeps nothing for each
@@ -45,7 +46,7 @@ class NameLog {
   explicit NameLog(size_t max_removals) : max_removals_(max_removals) {}
 
   // Sets the function that is called, on the cache's thread, at the first change after a call of
-  // Next(). It must not block. Call this before the first change.
+  // Next(). It must not wait for long. Call this before the first change.
   void set_on_change(std::function<void()> on_change) { on_change_ = std::move(on_change); }
   // Sets the time of the changes that follow.
   void BeginTurn(absl::Time now);

@@ -303,6 +303,7 @@ Attempt::End Attempt::OnFirstColocated() {
 Attempt::End Attempt::OnReserved() {
   if (reserved_) return nullptr;
   reserved_ = true;
+  if (!colocated_) legs_.NoteKept(*decode_leg_);
   room_ = {};
   request_.room_waited = absl::ZeroDuration();
   legs_.StopWaiting(&request_);

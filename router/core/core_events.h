@@ -96,9 +96,8 @@ struct WorkerReported {
   AttachKey attach;
   v1::LoadReport load;
 };
-// Names of KV blocks that a worker has begun or ceased to keep: its changes with the numbers
-// `after`
-// + 1 to `last`. If `after` is 0, the worker keeps no other blocks.
+// Names of KV blocks that a worker has begun or ceased to keep: its changes from number `after` + 1
+// to `last`. If `after` is 0, the worker keeps no other blocks.
 struct CacheUpdate {
   uint64_t after = 0;
   uint64_t last = 0;

@@ -26,14 +26,22 @@ Leg& Legs::Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_
   if (prompt_tokens > 0) ++worker.prompts;
   worker.prompt_tokens += leg.prompt_tokens;
   worker.cached_prompt_tokens += leg.cached_tokens;
-  (prefill ? core_->metrics->expected_prefill_hits : core_->metrics->expected_decode_hits)
-      .Add(cached_tokens);
-  const CheckedRequest& checked = request->checked;
-  if (checked.block_names != nullptr && checked.prefix_cache &&
-      worker.registration.prefix_cache()) {
-    membership_->caches().NoteRouted(worker.name.key, *checked.block_names);
+  if (prompt_tokens > 0) {
+    (prefill ? core_->metrics->expected_prefill_hits : core_->metrics->expected_decode_hits)
+        .Add(leg.cached_tokens);
+    NoteKept(leg);
   }
   return leg;
+}
+
+void Legs::NoteKept(const Leg& leg) {
+  const Worker* worker = membership_->workers().Find(leg.worker);
+  const CheckedRequest& checked = leg.request->checked;
+  if (worker == nullptr || !worker->registration.prefix_cache() || !checked.prefix_cache ||
+      checked.block_names == nullptr) {
+    return;
+  }
+  membership_->caches().NoteRouted(leg.worker, *checked.block_names);
 }
 
 void Legs::PromptDone(Leg& leg) {

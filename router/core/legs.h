@@ -28,7 +28,7 @@ struct Leg {
   absl::Time started;
   absl::Time heard;            // Time of the leg's last event, or of its start.
   uint64_t prompt_tokens = 0;  // Tokens of the prompt that the worker computes; 0 once it has.
-  uint64_t cached_tokens = 0;  // Those of them that the worker was expected to have cached.
+  uint64_t cached_tokens = 0;  // Part of it that the worker was expected to have cached.
 };
 
 // Owns the legs, which are the RPCs to workers, and the list of requests whose ticket waits for a
@@ -47,10 +47,14 @@ class Legs {
   // Adds a leg, which is one RPC to a worker, to the request's attempt. Counts it as load of the
   // worker. The caller adds the action that starts the RPC. `prompt_tokens` is the number of tokens
   // of the prompt if the worker computes it, of which `cached_tokens` are expected in its cache; 0
-  // if the worker pulls the KV. Notes that the worker will keep the prompt's blocks. The leg stays
-  // at its address until Ended().
+  // if the worker pulls the KV. A worker that computes the prompt counts as keeping its blocks from
+  // now on. The leg stays at its address until Ended().
   Leg& Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens,
             uint64_t cached_tokens);
+  // Notes that the worker of a leg (one RPC to a worker) is going to keep the blocks of the
+  // request's prompt. Called for an open leg whose worker has reserved the blocks, and pulls their
+  // KV.
+  void NoteKept(const Leg& leg);
   // Records that the worker of a leg (one RPC to a worker) has computed the prompt. A second call
   // does nothing.
   void PromptDone(Leg& leg);

@@ -67,7 +67,7 @@ bool Membership::Detach(AttachKey attach) {
 }
 
 void Membership::Cached(WorkerCached event) {
-  const Worker* worker = workers_.AttachedBy(event.attach);
+  const Worker* worker = workers_.Heard(event.attach, core_->now);
   if (worker == nullptr) return;
   const absl::Status taken = caches_.Take(event.attach, worker->name.key, std::move(event.update));
   if (!taken.ok()) core_->actions.push_back(CloseAttach{event.attach, taken});
@@ -173,7 +173,7 @@ Need Membership::NeedOf(const Request& request, WorkerKey avoid) const {
       .avoid = avoid,
       .prompt_tokens = prompt + static_cast<int64_t>(request.answer.tokens().size()),
       .block_names = request.may_find_cached_kv() ? checked.block_names.get() : nullptr,
-      .siblings = request.siblings,
+      .siblings = checked.prefix_cache ? request.siblings : decltype(request.siblings){},
   };
 }
 

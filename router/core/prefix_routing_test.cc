@@ -162,6 +162,46 @@ TEST_F(PrefixRoutingTest, AutoPassesOverADecodeWorkerWithALongQueue) {
   EXPECT_NE(hub().PrefillLeg(), 0u);
 }
 
+TEST_F(PrefixRoutingTest, AutoPassesOverADecodeWorkerWithoutFreeBlocks) {
+  Begin(v1::SERVING_MODE_AUTO);
+  Keeps(d2_, Names(1, 8));
+  hub().loads[d2_].set_free_blocks(0);
+  hub().ReportAll();
+  hub().Arrive(Request(Names(1, 8)));
+  EXPECT_NE(hub().PrefillLeg(), 0u);
+}
+
+TEST_F(PrefixRoutingTest, AutoPassesOverADecodeWorkerWhoseBatchIsFull) {
+  Begin(v1::SERVING_MODE_AUTO);
+  Keeps(d2_, Names(1, 8));
+  hub().loads[d2_].set_running(64);
+  hub().ReportAll();
+  hub().Arrive(Request(Names(1, 8)));
+  EXPECT_NE(hub().PrefillLeg(), 0u);
+}
+
+TEST_F(PrefixRoutingTest, ATicketThatIsRefusedLeavesNoHint) {
+  hub().Arrive(Request(Names(1, 8)));
+  const LegKey prefill = hub().PrefillLeg();
+  hub().Ticket(prefill);
+  const LegKey refused = hub().DecodeLeg();
+  const std::string address = hub().At(refused).worker.address;
+  hub().End(refused, absl::ResourceExhaustedError("full"));
+  EXPECT_FALSE(hub().core.KeepersOf(Names(1, 8)).contains(address));
+  hub().Reserve(hub().DecodeLeg());
+  EXPECT_TRUE(
+      hub().core.KeepersOf(Names(1, 8)).contains(hub().At(hub().DecodeLeg()).worker.address));
+}
+
+TEST_F(PrefixRoutingTest, ChangesAreASignOfLife) {
+  for (int i = 0; i < 4; ++i) {
+    hub().Advance(absl::Seconds(2));
+    for (const AttachKey attach : {p1_, d1_}) Keeps(attach, {});
+  }
+  // Workers p2 and d2 have said nothing for 8 s, so they get nothing.
+  EXPECT_THAT(Serve(Request(Names(1, 8))), Pair("p1:1", "d1:1"));
+}
+
 TEST_F(PrefixRoutingTest, DisaggregatedPromptsGoToPrefillWorkersWhateverDecodeHas) {
   Keeps(d2_, Names(1, 8));
   EXPECT_EQ(Serve(Request(Names(1, 8))).first[0], 'p');
@@ -182,6 +222,36 @@ TEST_F(PrefixRoutingTest, AllAnswersOfARequestGoToOnePair) {
   EXPECT_EQ(prefill.size(), 1u);
   EXPECT_EQ(decode.size(), 1u);
   hub().Tell(ClientCancelled{key});
+}
+
+TEST_F(PrefixRoutingTest, AnswersThatShareNothingAreSpread) {
+  for (const bool caches : {false, true}) {
+    Begin(v1::SERVING_MODE_DISAGGREGATED, caches);
+    CheckedRequest request = Request(Names(1, 8));
+    request.answers = 4;
+    request.prefix_cache = !caches;  // either the workers or the request use no cache
+    if (caches) request.block_names = nullptr;
+    const RequestKey key = hub().Arrive(std::move(request));
+    std::set<std::string> prefill;
+    for (uint32_t index = 0; index < 4; ++index) {
+      prefill.insert(hub().At(hub().PrefillLegOfAnswer(index)).worker.address);
+    }
+    EXPECT_EQ(prefill.size(), 2u) << caches;
+    hub().Tell(ClientCancelled{key});
+  }
+}
+
+TEST_F(PrefixRoutingTest, LoadOfOtherRoutersIsSeenBehindCachedPrompts) {
+  Keeps(p1_, Names(1, 100));
+  Keeps(p2_, {});
+  hub().Arrive(Request(Names(1, 100)));  // 1,605 tokens, of which 1,600 are cached
+  ASSERT_EQ(hub().At(hub().PrefillLeg()).worker.address, "p1:1");
+  hub().loads[p1_].set_waiting_tokens(1500);  // those of other routers
+  hub().ReportAll();
+  hub().Arrive(Request({Named(1), Named(500)}));
+  std::vector<std::string> addresses;
+  for (const auto& [key, leg] : hub().legs) addresses.push_back(leg.worker.address);
+  EXPECT_THAT(addresses, ElementsAre("p1:1", "p2:1"));
 }
 
 TEST_F(PrefixRoutingTest, MissingChangesCloseTheStream) {

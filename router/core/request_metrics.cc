@@ -128,7 +128,7 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
                          "has it, in seconds. One value per message.",
                          {}, &cache_event_lag);
   constexpr char kExpected[] =
-      "Prompt tokens that the router expected the chosen worker to have cached.";
+      "Prompt tokens that the router expected the worker that computes the prompt to have cached.";
   registry->AddCounter("baton_router_expected_cached_tokens_total", kExpected,
                        {{"role", "prefill"}}, &expected_prefill_hits);
   registry->AddCounter("baton_router_expected_cached_tokens_total", kExpected, {{"role", "decode"}},

@@ -66,7 +66,7 @@ struct RequestMetrics {
   Counter prefix_index_evictions, prefix_index_dropped;
   // Time from a change of a worker's prefix cache until the index had it. One value per message.
   Histogram cache_event_lag{SecondsBounds()};
-  // Prompt tokens that the chosen worker was expected to have cached, by the kind of leg.
+  // Prompt tokens that the worker that computes the prompt was expected to have cached.
   Counter expected_prefill_hits, expected_decode_hits;
 
   // Counts the verdict on an answer of `tokens` tokens that ended with OK.

@@ -109,17 +109,19 @@ class Round {
 
   Choice Try(Route route, Need need, WorkerKey avoid, ChosenWorker* chosen) {
     need.avoid = avoid;
+    const auto all_busy = [&](Route of) {
+      return std::any_of(busy_[of].begin(), busy_[of].end(),
+                         [&](const Need& other) { return AtLeastAsDemanding(need, other); });
+    };
     if (route == kCached) {
+      if (all_busy(kColocated)) return Choice::kNone;
       // Another route is tried if no worker has the prompt cached, or the ones that have it are
       // busy.
       const Choice choice = workers_->ChooseColocated(need, cached_places_, now_, chosen);
       return choice == Choice::kTaken ? choice : Choice::kNone;
     }
+    if (all_busy(route)) return Choice::kBusy;
     std::vector<Need>& busy = busy_[route];
-    if (std::any_of(busy.begin(), busy.end(),
-                    [&](const Need& other) { return AtLeastAsDemanding(need, other); })) {
-      return Choice::kBusy;
-    }
     const bool colocated = route == kColocated;
     const WorkerTable::Places& places = route == kShortSplit ? short_places_ : places_;
     const Choice choice = colocated ? workers_->ChooseColocated(need, places, now_, chosen)

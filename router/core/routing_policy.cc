@@ -97,12 +97,12 @@ class PrefixPolicy : public RoutingPolicy {
   }
 
  private:
-  // A prompt waits behind so many tokens rather than have one more of its own computed, which
-  // delays all later prompts too. With 1, prompts leave their cached KV as soon as a short queue
-  // has formed; with more than some 20, queues grow. (A simulation of Mooncake's conversation
-  // trace.)
+  // Number of queued tokens that count as much as one token that is not cached. A token that is
+  // computed again delays all later prompts too. With 1, prompts leave their cached KV as soon as a
+  // short queue has formed; with more than some 20, queues grow. (A simulation of Mooncake's
+  // conversation trace.)
   static constexpr uint64_t kQueuedPerMissing = 8;
-  // A decode worker pulls the KV of about so many tokens in the time in which it computes one.
+  // Number of tokens whose KV is pulled that count as much as one token that is computed.
   static constexpr uint64_t kPulledPerComputed = 32;
 
   static uint64_t Sum(uint64_t a, uint64_t b) {

@@ -79,7 +79,8 @@ RouteCandidate CandidateOf(LegKind leg, const Worker& worker, const Need& need) 
   return {
       .key = worker.name.key,
       .avoid = worker.name.key == need.avoid,
-      .sibling = worker.name.key == need.siblings[static_cast<size_t>(leg)],
+      .sibling = worker.registration.prefix_cache() &&
+                 worker.name.key == need.siblings[static_cast<size_t>(leg)],
       .has_room = worker.prefill() || free >= static_cast<int64_t>(worker.BlocksFor(need.tokens)),
       .prompt_tokens = PromptTokensAt(worker),
       .prompts = static_cast<uint64_t>(worker.prompts),
@@ -171,15 +172,21 @@ Worker* WorkerTable::Report(AttachKey attach, const v1::LoadReport& load, absl::
   const auto beyond = [](uint64_t reported, uint64_t own) {
     return reported > own ? reported - own : 0;
   };
-  worker.others_prompt_tokens = beyond(load.waiting_tokens(), worker.prompt_tokens);
+  // A worker that has begun a prompt no longer counts its cached tokens as waiting. Prompts that it
+  // has not begun are counted whole, so the load of other routers may seem larger than it is.
+  worker.others_prompt_tokens =
+      beyond(load.waiting_tokens(), worker.prompt_tokens - worker.cached_prompt_tokens);
   worker.others_sequences =
       beyond(uint64_t{load.running()} + load.waiting(), static_cast<uint64_t>(worker.legs));
   return &worker;
 }
 
-const Worker* WorkerTable::AttachedBy(AttachKey attach) const {
+Worker* WorkerTable::Heard(AttachKey attach, absl::Time now) {
   const auto found = by_attach_.find(attach);
-  return found == by_attach_.end() ? nullptr : &workers_.at(found->second);
+  if (found == by_attach_.end()) return nullptr;
+  Worker& worker = workers_.at(found->second);
+  if (!Stale(worker, now)) worker.reported = now;
+  return &worker;
 }
 
 void WorkerTable::CommonLayout(const ModelIdentity& identity, absl::Time now, std::string* layout,
@@ -406,10 +413,14 @@ WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places&
     }
     candidates.push_back(CandidateOf(LegKind::kColocated, worker, need));
   }
+  if (candidates.empty()) return busy ? Choice::kBusy : Choice::kNone;
   FindCached(LegKind::kColocated, need, &candidates);
-  std::erase_if(candidates, [&](const RouteCandidate& one) {
-    return static_cast<uint64_t>(need.prompt_tokens) - one.cached_tokens > places.uncached;
-  });
+  if (places.uncached < std::numeric_limits<uint64_t>::max()) {
+    std::erase_if(candidates, [&](const RouteCandidate& one) {
+      return static_cast<uint64_t>(need.prompt_tokens) - one.cached_tokens > places.uncached ||
+             !one.has_room || (one.max_batch > 0 && one.sequences >= one.max_batch);
+    });
+  }
   if (candidates.empty()) return busy ? Choice::kBusy : Choice::kNone;
   *chosen = Pick(LegKind::kColocated, need, candidates);
   return Choice::kTaken;

@@ -43,7 +43,7 @@ struct Worker {
   int legs = 0;     // Open legs.
   int prompts = 0;  // Legs whose prompt the worker computes and whose first token has not come.
   uint64_t prompt_tokens = 0;  // Tokens of the prompts that `prompts` counts.
-  // Those of `prompt_tokens` that the worker was expected to have cached when they were sent.
+  // Part of `prompt_tokens` that the worker was expected to have cached when the prompts were sent.
   uint64_t cached_prompt_tokens = 0;
   // Blocks needed by legs (RPCs to this worker) that were opened since its last report; decode
   // workers only.
@@ -133,8 +133,9 @@ class WorkerTable {
   // this stream. Otherwise sets `*matters` to true if the report may change which workers can work
   // together.
   Worker* Report(AttachKey attach, const v1::LoadReport& load, absl::Time now, bool* matters);
-  // Returns the worker that is attached by this stream; null if there is none.
-  const Worker* AttachedBy(AttachKey attach) const;
+  // Notes a message on the stream `attach` that is no load report: the worker lives. Returns null
+  // if no worker is attached by this stream. A stale worker stays stale until its next load report.
+  Worker* Heard(AttachKey attach, absl::Time now);
   // Notes that the stream `attach` is closed. Returns null if no worker is attached by this stream.
   // The worker's record stays.
   Worker* Detach(AttachKey attach, absl::Time now);
@@ -147,9 +148,8 @@ class WorkerTable {
   // Time at which Forget has something to do; InfiniteFuture: never.
   absl::Time ForgetAt(absl::Duration forget_after) const;
 
-  // Sets the layout and the number of tokens per block that most ready workers of the identity
-  // have;
-  // "" and 0 if no such worker is ready.
+  // Sets the layout and the tokens per block that most ready workers of the identity have; "" and 0
+  // if no such worker is ready.
   void CommonLayout(const ModelIdentity& identity, absl::Time now, std::string* layout,
                     int* block_tokens) const;
 
@@ -189,7 +189,9 @@ class WorkerTable {
     // The prompts at the worker must have at most this many tokens together that are still to be
     // computed.
     uint64_t tokens = std::numeric_limits<uint64_t>::max();
-    // The worker must have all but this many tokens of the new prompt cached.
+    // The worker must have all but this many tokens of the new prompt cached. If there is such a
+    // limit, the worker must also have free blocks and a free place in its batch: a prompt does not
+    // wait for a cache.
     uint64_t uncached = std::numeric_limits<uint64_t>::max();
     // Decode workers that may get a waiting ticket, which is KV that waits for free blocks. They
     // get no prompt, and a prefill worker that might send its KV to one of them gets none either.
