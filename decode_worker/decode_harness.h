@@ -90,10 +90,10 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
         std::make_unique<FaultyTransport>(reader_transport_.get(), 1, [this] { return now_; });
     owner_ =
         KvPlane::Create(owner_transport_.get(),
-                        {.epoch = 1, .numerics_id = "fake-v1", .layout = layout_, .blocks = 512})
+                        {.epoch = 1, .numerics_id = "fake-v2", .layout = layout_, .blocks = 512})
             .value();
     reader_ = KvPlane::Create(faulty_.get(), {.epoch = 2,
-                                              .numerics_id = "fake-v1",
+                                              .numerics_id = "fake-v2",
                                               .layout = layout_,
                                               .blocks = blocks,
                                               .proves_links = true})

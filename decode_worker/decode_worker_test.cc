@@ -162,7 +162,7 @@ TEST_P(DecodeWorkerTest, ABrokenHandOverEndsWithItsStatus) {
   Settle();
   EXPECT_EQ(other_numerics.ended->code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(other_numerics.ended->message(),
-              testing::AllOf(HasSubstr("cpu-f32x16-v1/kv-f32"), HasSubstr("fake-v1")));
+              testing::AllOf(HasSubstr("cpu-f32x16-v1/kv-f32"), HasSubstr("fake-v2")));
   faulty_->SetFaults({.corrupt_read = 1});
   Complete(*stalled);
   ASSERT_TRUE(Submit(Job(*stalled), &records[3]).ok());

@@ -56,10 +56,10 @@ class PrefillWorkerTest : public ::testing::Test {
     reader_transport_ = fabric_.CreateTransport();
     owner_ =
         KvPlane::Create(owner_transport_.get(),
-                        {.epoch = 1, .numerics_id = "fake-v1", .layout = layout_, .blocks = blocks})
+                        {.epoch = 1, .numerics_id = "fake-v2", .layout = layout_, .blocks = blocks})
             .value();
     reader_ = KvPlane::Create(reader_transport_.get(), {.epoch = 2,
-                                                        .numerics_id = "fake-v1",
+                                                        .numerics_id = "fake-v2",
                                                         .layout = layout_,
                                                         .blocks = 64,
                                                         .proves_links = true})

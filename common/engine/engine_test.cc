@@ -23,7 +23,10 @@ class EngineTest : public ::testing::Test {
   static constexpr int kBlockTokens = 4;
   static constexpr int kBlocks = 64;
 
-  explicit EngineTest(FakeBackendOptions options = {.nan_after = 99})
+  // The logits after this token are NaN. No sequence of these tests generates it.
+  static constexpr TokenId kPoison = 126;
+
+  explicit EngineTest(FakeBackendOptions options = {.nan_after = kPoison})
       : model_(Model::WithoutWeights(FakeModelConfig(128, 64))),
         backend_(CreateFakeBackend(std::move(options))),
         layout_(model_->LayoutFor(kBlockTokens, DType::kF16)),
@@ -99,7 +102,7 @@ TEST_F(EngineTest, EachSequenceOfAMixedStepGetsWhatItWouldGetAlone) {
 TEST_F(EngineTest, BadNumbersEndOnlyTheirOwnSequence) {
   const auto first = pool_.Take(1).value();
   const auto second = pool_.Take(1).value();
-  const std::vector<TokenId> poisoned = {99}, sound = {1};
+  const std::vector<TokenId> poisoned = {kPoison}, sound = {1};
   const auto tokens =
       engine_->Run({{{poisoned, 0, first, &greedy_, 1}, {sound, 0, second, &greedy_, 1}}}).value();
   EXPECT_EQ(tokens[0].status().code(), absl::StatusCode::kInternal);
@@ -148,7 +151,7 @@ TEST_F(EngineTest, ARestartedSequenceGoesOnAsIfNothingHadHappened) {
 TEST_F(EngineTest, APromptIsScoredTheSameInEveryChunking) {
   std::mt19937 random(4);
   std::vector<TokenId> prompt(30);
-  for (TokenId& id : prompt) id = static_cast<TokenId>(random() % 99);
+  for (TokenId& id : prompt) id = static_cast<TokenId>(random() % kPoison);
   std::vector<SampledToken> expected = {{.id = prompt[0], .position = 0}};
   FakeOracle oracle(layout_);
   Sampler sampler;
@@ -179,7 +182,7 @@ TEST_F(EngineTest, APromptIsScoredTheSameInEveryChunking) {
     }
     EXPECT_EQ(Ids(Generate(prompt, sampling, chunk).value()), Ids(plain)) << chunk;
   }
-  prompt[7] = 99;  // the logits after this token are NaN
+  prompt[7] = kPoison;
   EXPECT_EQ(Generate(prompt, sampling, 3).status().code(), absl::StatusCode::kInternal);
 }
 

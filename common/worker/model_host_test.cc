@@ -27,7 +27,7 @@ TEST(ModelHostTest, EveryBackendHasItsOwnNumerics) {
         .value()
         .numerics_id;
   };
-  EXPECT_EQ(id(FakeBackendFactory(), kDemoModel), "fake-v1/kv-f32");
+  EXPECT_EQ(id(FakeBackendFactory(), kDemoModel), "fake-v2/kv-f32");
   EXPECT_THAT(id({}, kF32Model), testing::StartsWith("cpu-"));
   EXPECT_EQ(id(EmulatedBackendFactory(), kDemoModel), "cuda-emulated-bf16-v1/kv-bf16");
 }

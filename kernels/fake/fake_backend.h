@@ -25,12 +25,13 @@ struct FakeBackendOptions {
 // A backend without maths, to test and simulate everything around it. RopeAndWriteKv fills each
 // token's whole slot (K and V of every head) with bytes that depend on token, position, layer and
 // the first frequency of the rotary table. Attention uses the block table to find the slots of the
-// tokens that a row sees, and hashes every byte of these slots. Logits depend on the hashes of all
-// layers. The fake backend verifies nothing, but a lost, stale, torn or misplaced block changes the
-// token.
+// tokens that a row sees, and hashes every byte of these slots. Rows of one sequence in one step
+// share this work: each slot is read once per step and layer, and with a window up to twice. Logits
+// depend on the hashes of all layers. The fake backend verifies nothing, but a lost, stale, torn or
+// misplaced block changes the token.
 //
 // Tensors need at least 4 columns (else InvalidArgument). Weights are never read. numerics_id() is
-// fake-v1.
+// fake-v2.
 std::unique_ptr<Backend> CreateFakeBackend(FakeBackendOptions options = {});
 
 // Computes the expected answers of the fake backend from the tokens alone, without any KV.

@@ -242,7 +242,7 @@ class WorkerThreadsTest : public ::testing::Test {
 
   std::unique_ptr<KvPlane> Plane(Transport* transport, WorkerEpoch epoch, bool proves) {
     return KvPlane::Create(transport, {.epoch = epoch,
-                                       .numerics_id = "fake-v1",
+                                       .numerics_id = "fake-v2",
                                        .layout = layout_,
                                        .blocks = kBlocks,
                                        .proves_links = proves})
