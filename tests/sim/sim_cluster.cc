@@ -43,6 +43,7 @@ struct SimCluster::Worker {
   std::unique_ptr<PrefillWorker> prefill;
   std::unique_ptr<DecodeWorker> decode;
   absl::Duration spent;  // time that the current step takes
+  absl::Duration busy;   // time of all steps so far
   absl::Time busy_until = absl::InfinitePast();
   absl::Time next_report = absl::InfinitePast();
   size_t links = 0;
@@ -68,6 +69,7 @@ struct SimCluster::Worker {
     spent = absl::ZeroDuration();
     const bool worked = prefill ? prefill->RunOnce(now) : decode->RunOnce(now);
     busy_until = now + spent;
+    busy += spent;
     return worked;
   }
 };
@@ -140,10 +142,11 @@ int SimCluster::AddWorker(v1::WorkerRole role, int model) {
   worker->wire = fabric_.CreateTransport();
   worker->transport =
       std::make_unique<FaultyTransport>(worker->wire.get(), random_(), [this] { return now_; });
-  worker->backend =
-      CreateFakeBackend({.per_step = absl::Milliseconds(3),
-                         .per_row = absl::Microseconds(20),
-                         .spend = [worker](absl::Duration d) { worker->spent += d; }});
+  const Options::StepTimes& times = prefills ? options_.prefill_times : options_.decode_times;
+  worker->backend = CreateFakeBackend(
+      {.per_step = times.per_step, .per_row = times.per_row, .spend = [worker](absl::Duration d) {
+         worker->spent += d;
+       }});
   KvPlane::Options plane;
   plane.epoch = workers_.size();
   plane.numerics_id = worker->backend->numerics_id();
@@ -257,6 +260,7 @@ SimClient* SimCluster::Add(CheckedRequest request) {
   const RequestKey key = clients_.size();
   client->request = request;
   ++running_;
+  running_clients_.push_back(key);
   deliveries_.emplace(request.arrival, [this, key, request = std::move(request)]() mutable {
     if (request.prefix_cache && options_.prefix_index_bytes > 0) {
       request.block_names = NamePromptBlocks(serving_, /*secret=*/"", models_[0]->config().rope,
@@ -494,19 +498,23 @@ bool SimCluster::Idle() const {
                      [](const auto& worker) { return worker->jobs() == 0; });
 }
 
+void SimCluster::CancelDueClients() {
+  std::erase_if(running_clients_,
+                [this](RequestKey key) { return clients_[key - 1]->status.has_value(); });
+  for (const RequestKey key : running_clients_) {
+    SimClient& client = *clients_[key - 1];
+    if (client.cancel_at > now_ || client.cancelled) continue;
+    client.cancelled = true;
+    if (client.request.arrival < now_) router_->Handle(ClientCancelled{key}, now_);
+  }
+}
+
 void SimCluster::RunUntil(absl::Time time) {
   while (now_ < time) {
     for (int idle = 0; idle < 2; ++idle) {
       if (Turn()) idle = 0;
     }
-    for (size_t i = 0; i < clients_.size(); ++i) {
-      SimClient& client = *clients_[i];
-      if (client.cancel_at > now_ || client.cancelled) continue;
-      client.cancelled = true;
-      if (!client.status && client.request.arrival < now_) {
-        router_->Handle(ClientCancelled{i + 1}, now_);
-      }
-    }
+    CancelDueClients();
     now_ = std::min(time, NextEvent());
   }
 }
@@ -570,6 +578,14 @@ uint64_t SimCluster::steps() const {
   uint64_t steps = 0;
   for (const auto& worker : workers_) steps += worker->load().steps;
   return steps;
+}
+
+absl::Duration SimCluster::busy(v1::WorkerRole role) const {
+  absl::Duration busy;
+  for (const auto& worker : workers_) {
+    if (worker->role == role) busy += worker->busy;
+  }
+  return busy;
 }
 
 }  // namespace baton

@@ -60,6 +60,12 @@ class SimCluster {
     int decode_blocks = 160;
     PrefillWorker::Options prefill;
     DecodeWorker::Options decode;
+    // Simulated time that a step takes.
+    struct StepTimes {
+      absl::Duration per_step = absl::Milliseconds(3);
+      absl::Duration per_row = absl::Microseconds(20);  // per token of the step
+    };
+    StepTimes prefill_times, decode_times;
     // Max delay of a message between two parties.
     absl::Duration wire_delay = absl::Milliseconds(1);
     // Sequences with more tokens than this use another rotary table. 0: all sequences use the same
@@ -112,6 +118,8 @@ class SimCluster {
 
   const LoggedCore& router() const { return *router_; }
   uint64_t steps() const;
+  // Returns the time that workers of this role have spent in steps, added up.
+  absl::Duration busy(v1::WorkerRole role) const;
 
  private:
   struct Worker;
@@ -132,6 +140,7 @@ class SimCluster {
   void Report(Worker* worker);
   void TellCacheChanges(Worker* worker);
   bool Turn();
+  void CancelDueClients();
   bool Idle() const;
   absl::Time NextEvent() const;
 
@@ -147,6 +156,7 @@ class SimCluster {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::map<LegKey, std::unique_ptr<Leg>> legs_;
   std::vector<std::unique_ptr<SimClient>> clients_;  // index: request key - 1
+  std::vector<RequestKey> running_clients_;  // clients without a status, and some that have one
   std::multimap<absl::Time, std::function<void()>> deliveries_;
   size_t running_ = 0;  // number of clients without a status
 };
