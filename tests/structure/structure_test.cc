@@ -88,6 +88,7 @@ const std::map<std::string, int>& Levels() {
       {"tests/e2e", 19},
       {"tests/metrics", 19},
       {"tests/shapes", 19},
+      {"tests/routing", 20},
       {"tests/faults", 20},
       {"tests/gpu", 20},
       {"tests/messages", 20},
