@@ -44,11 +44,7 @@ constexpr int kStreams = 12;
 constexpr int kRouterEvery = 20;  // Every 20th kill hits the router.
 constexpr int kStopEvery = 14;    // Every 14th kill only stops a worker.
 // Time limit for each event that must happen soon, such as the next tokens of the load.
-#ifdef __SANITIZE_ADDRESS__  // programs run several times slower then
-constexpr absl::Duration kPatience = absl::Minutes(4);
-#else
 constexpr absl::Duration kPatience = absl::Seconds(60);
-#endif
 constexpr int kWarmUp = 8;  // Number of answers of a process before its memory is compared.
 constexpr int kCalm = 16;   // Number of answers of every worker after the last kill.
 constexpr int64_t kMiB = 1 << 20;
