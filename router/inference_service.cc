@@ -54,8 +54,9 @@ std::shared_ptr<GenerateCall> InferenceService::Find(RequestKey key) {
 }
 
 void InferenceService::SetServing(ServingChanged serving) {
+  auto shared = std::make_shared<const ServingChanged>(std::move(serving));
   MutexLock lock(&mutex_);
-  serving_ = std::move(serving);
+  serving_ = std::move(shared);
 }
 
 size_t InferenceService::calls() {
@@ -100,12 +101,12 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
 
 void InferenceService::NameBlocks(CheckedRequest* checked) {
   if (!naming_secret_ || !checked->prefix_cache) return;
-  ServingChanged serving;
+  std::shared_ptr<const ServingChanged> serving;
   {
     MutexLock lock(&mutex_);
     serving = serving_;
   }
-  checked->block_names = NamePromptBlocks(serving, *naming_secret_, model_.config.rope,
+  checked->block_names = NamePromptBlocks(*serving, *naming_secret_, model_.config.rope,
                                           checked->cache_salt, checked->prompt);
 }
 
@@ -212,15 +213,15 @@ absl::StatusOr<v1::ListModelsResponse> InferenceService::Answer(const v1::ListMo
   model->set_architecture(model_.config.architecture);
   MutexLock lock(&mutex_);
   int context = model_.config.context;
-  if (serving_.context_tokens > 0) context = std::min(context, serving_.context_tokens);
+  if (serving_->context_tokens > 0) context = std::min(context, serving_->context_tokens);
   model->set_context_tokens(static_cast<uint32_t>(context));
-  model->set_fingerprint(serving_.identity.fingerprint);
-  model->set_numerics_id(serving_.identity.numerics_id);
-  model->set_serving(serving_.serving);
-  model->set_not_serving_because(serving_.why);
-  for (const std::string& sentence : serving_.unused) model->add_unused_workers(sentence);
-  model->set_prefill_workers(serving_.prefill_workers);
-  model->set_decode_workers(serving_.decode_workers);
+  model->set_fingerprint(serving_->identity.fingerprint);
+  model->set_numerics_id(serving_->identity.numerics_id);
+  model->set_serving(serving_->serving);
+  model->set_not_serving_because(serving_->why);
+  for (const std::string& sentence : serving_->unused) model->add_unused_workers(sentence);
+  model->set_prefill_workers(serving_->prefill_workers);
+  model->set_decode_workers(serving_->decode_workers);
   return response;
 }
 

@@ -78,7 +78,9 @@ class InferenceService final
   std::atomic<RequestKey> next_key_ = 1;
   Mutex mutex_;
   std::map<RequestKey, std::shared_ptr<GenerateCall>> calls_ ABSL_GUARDED_BY(mutex_);
-  ServingChanged serving_ ABSL_GUARDED_BY(mutex_);
+  // Never null. Shared, so that naming the blocks of a prompt needs neither a copy nor the lock.
+  std::shared_ptr<const ServingChanged> serving_ ABSL_GUARDED_BY(mutex_) =
+      std::make_shared<const ServingChanged>();
 };
 
 }  // namespace baton

@@ -48,9 +48,11 @@ class Round {
     Choice choice = Choice::kNone;
     Placement avoided;
     for (const Route route : RoutesFor(request)) {
-      Placement next{.colocated = route == kColocated || route == kCached};
-      const WorkerKey avoid = next.colocated ? request.avoid_decode : request.avoid_prefill;
-      const Choice found = Try(route, need, avoid, &next);
+      const bool colocated = route == kColocated || route == kCached;
+      const WorkerKey avoid = colocated ? request.avoid_decode : request.avoid_prefill;
+      ChosenWorker chosen;
+      const Choice found = Try(route, need, avoid, &chosen);
+      const Placement next{chosen.worker, chosen.cached_tokens, colocated};
       if (found == Choice::kTaken && next.worker->name.key != avoid) {
         *placement = next;
         return found;
@@ -97,14 +99,6 @@ class Round {
     if (tokens <= auto_prompt_tokens_) return kShortPrompt;
     const bool known = request.checked.block_names != nullptr && request.may_find_cached_kv();
     return known ? absl::MakeConstSpan(kKnownPrompt) : absl::MakeConstSpan(kLongPrompt);
-  }
-
-  Choice Try(Route route, Need need, WorkerKey avoid, Placement* placement) {
-    ChosenWorker chosen;
-    const Choice choice = Try(route, std::move(need), avoid, &chosen);
-    placement->worker = chosen.worker;
-    placement->cached_tokens = chosen.cached_tokens;
-    return choice;
   }
 
   Choice Try(Route route, Need need, WorkerKey avoid, ChosenWorker* chosen) {
