@@ -565,6 +565,18 @@ TEST_F(RouterServerTest, OnlyWhoKnowsTheTokenMayAttach) {
   EXPECT_THAT(outcome.status.error_message(), HasSubstr("no worker is attached"));
 }
 
+TEST_F(RouterServerTest, CacheChangesOfAWorkerReachTheIndexAndTheStreamGoesOn) {
+  RouterServer::Options options;
+  options.core.prefix_index_bytes = 1 << 20;
+  StartRouter(options);
+  FakeWorkers::Options workers;
+  workers.cached_blocks = 3;
+  StartWorkers(workers);
+  // Each message adds a name. The router reads a message only after the one before it was taken.
+  while (router_->request_metrics().prefix_index_names.value() < 3) workers_->AwaitLoadReport();
+  EXPECT_TRUE(Generate(Ask("Hello", 3)).status.ok());
+}
+
 // A worker that has an attach token refuses every call without it. So a router without the token
 // could not use this worker.
 TEST_F(RouterServerTest, AWorkerWithATokenIsRefusedByARouterWithout) {

@@ -9,7 +9,7 @@
 #include "router/core/worker_caches.h"
 #include "router/testing/router_core_fixture.h"
 
-// Tests of what the core knows of the workers' prefix caches, and how it uses that.
+// Tests how the core learns which blocks the workers have cached, and how it then chooses workers.
 namespace baton {
 namespace {
 
@@ -162,22 +162,15 @@ TEST_F(PrefixRoutingTest, AutoPassesOverADecodeWorkerWithALongQueue) {
   EXPECT_NE(hub().PrefillLeg(), 0u);
 }
 
-TEST_F(PrefixRoutingTest, AutoPassesOverADecodeWorkerWithoutFreeBlocks) {
-  Begin(v1::SERVING_MODE_AUTO);
-  Keeps(d2_, Names(1, 8));
-  hub().loads[d2_].set_free_blocks(0);
-  hub().ReportAll();
-  hub().Arrive(Request(Names(1, 8)));
-  EXPECT_NE(hub().PrefillLeg(), 0u);
-}
-
-TEST_F(PrefixRoutingTest, AutoPassesOverADecodeWorkerWhoseBatchIsFull) {
-  Begin(v1::SERVING_MODE_AUTO);
-  Keeps(d2_, Names(1, 8));
-  hub().loads[d2_].set_running(64);
-  hub().ReportAll();
-  hub().Arrive(Request(Names(1, 8)));
-  EXPECT_NE(hub().PrefillLeg(), 0u);
+TEST_F(PrefixRoutingTest, AutoPassesOverADecodeWorkerWithoutFreeBlocksOrWithAFullBatch) {
+  for (const bool full_batch : {false, true}) {
+    Begin(v1::SERVING_MODE_AUTO);
+    Keeps(d2_, Names(1, 8));
+    full_batch ? hub().loads[d2_].set_running(64) : hub().loads[d2_].set_free_blocks(0);
+    hub().ReportAll();
+    hub().Arrive(Request(Names(1, 8)));
+    EXPECT_NE(hub().PrefillLeg(), 0u) << full_batch;
+  }
 }
 
 TEST_F(PrefixRoutingTest, ATicketThatIsRefusedLeavesNoHint) {
@@ -252,6 +245,47 @@ TEST_F(PrefixRoutingTest, LoadOfOtherRoutersIsSeenBehindCachedPrompts) {
   std::vector<std::string> addresses;
   for (const auto& [key, leg] : hub().legs) addresses.push_back(leg.worker.address);
   EXPECT_THAT(addresses, ElementsAre("p1:1", "p2:1"));
+}
+
+TEST_F(PrefixRoutingTest, ARequestThatMustFindNothingIsRoutedByLoadAlone) {
+  // The only difference between the two prefill workers is that p2 has the prompt cached.
+  const auto prefill_worker = [this](bool scores) {
+    Begin(v1::SERVING_MODE_DISAGGREGATED);
+    Keeps(p2_, Names(1, 8));
+    // Occupies p2 with less than what it has cached.
+    CheckedRequest other = Request(Names(1, 8), /*more=*/100);
+    hub().Arrive(std::move(other));
+    EXPECT_EQ(hub().At(hub().PrefillLeg()).worker.address, "p2:1");
+    const LegKey first = hub().PrefillLeg();
+    CheckedRequest request = Request(Names(1, 8));
+    if (scores) request.sampling.prompt_logprobs = 0;
+    hub().Arrive(std::move(request));
+    for (const auto& [key, leg] : hub().legs) {
+      if (key != first) return leg.worker.address;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(prefill_worker(/*scores=*/false), "p2:1");
+  EXPECT_EQ(prefill_worker(/*scores=*/true), "p1:1");
+}
+
+TEST_F(PrefixRoutingTest, WithoutAnIndexMessagesAreTakenAndNothingIsKnown) {
+  harness_ = std::make_unique<CoreHarness>();
+  const AttachKey worker = hub().Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
+  hub().core.Handle(WorkerCached{worker, {.after = 0, .last = 1, .age = {}, .changes = {}}},
+                    hub().now);
+  bool taken = false;
+  for (const CoreAction& action : hub().core.TakeActions()) {
+    taken |= std::holds_alternative<ReportTaken>(action);
+  }
+  EXPECT_TRUE(taken);
+  EXPECT_THAT(hub().core.KeepersOf(Names(1, 1)), IsEmpty());
+}
+
+TEST_F(PrefixRoutingTest, MessagesOfAStreamThatIsGoneAreIgnored) {
+  hub().Tell(WorkerDetached{p1_});
+  Keeps(p1_, Names(1, 3));
+  EXPECT_THAT(hub().core.KeepersOf(Names(1, 3)), IsEmpty());
 }
 
 TEST_F(PrefixRoutingTest, MissingChangesCloseTheStream) {

@@ -25,7 +25,7 @@ constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
 // Returns the key of the worker that the policy chooses.
 WorkerKey Choose(RoutingPolicy* policy, LegKind leg,
                  const std::vector<RouteCandidate>& candidates) {
-  return candidates.at(policy->Choose({.leg = leg}, candidates)).key;
+  return candidates.at(policy->Choose({.leg = leg, .prompt_tokens = 1000}, candidates)).key;
 }
 
 std::string NameOf(LegKind leg) {
@@ -41,7 +41,9 @@ std::vector<RouteCandidate> RandomCandidates(LegKind leg, std::mt19937_64* rando
     key += 1 + below(3);
     worker = {.key = key,
               .avoid = below(3) == 0,
+              .sibling = below(4) == 0,
               .has_room = leg == LegKind::kPrefill || below(2) == 0,
+              .cached_tokens = 100 * below(3),
               .prompt_tokens = 100 * below(3),
               .prompts = below(3),
               .sequences = below(3),
@@ -342,6 +344,57 @@ std::vector<WorkerKey> Turns(RoutingPolicy* policy, LegKind leg, int count,
   std::vector<WorkerKey> keys;
   for (int i = 0; i < count; ++i) keys.push_back(Choose(policy, leg, candidates));
   return keys;
+}
+
+TEST(PrefixPolicyTest, WeighsWhatIsCachedAgainstTheQueue) {
+  const auto policy = CreateRoutingPolicy(RoutingPolicyKind::kPrefix, 0);
+  // 100 tokens that are cached weigh as much as 800 that wait.
+  const RouteCandidate cached = {.key = 1, .cached_tokens = 100, .prompt_tokens = 799};
+  const RouteCandidate too_long = {.key = 2, .cached_tokens = 100, .prompt_tokens = 808};
+  const RouteCandidate idle = {.key = 3};
+  for (const LegKind leg : {LegKind::kPrefill, LegKind::kColocated}) {
+    EXPECT_EQ(Choose(policy.get(), leg, {cached, idle}), 1u) << NameOf(leg);
+    EXPECT_EQ(Choose(policy.get(), leg, {too_long, idle}), 3u) << NameOf(leg);
+  }
+}
+
+TEST(PrefixPolicyTest, AtDecodeCachedKvSparesOnlyAPull) {
+  const auto policy = CreateRoutingPolicy(RoutingPolicyKind::kPrefix, 0);
+  // A sequence weighs as much as 16 * 32 tokens that are pulled.
+  const RouteCandidate busy = {.key = 1, .cached_tokens = 480, .sequences = 1};
+  const RouteCandidate large = {.key = 2, .cached_tokens = 640, .sequences = 1};
+  const RouteCandidate idle = {.key = 3};
+  EXPECT_EQ(Choose(policy.get(), LegKind::kDecode, {busy, idle}), 3u);
+  EXPECT_EQ(Choose(policy.get(), LegKind::kDecode, {large, idle}), 2u);
+}
+
+TEST(PrefixPolicyTest, AnswersOfOneRequestStayTogetherWhileThereIsRoom) {
+  const auto policy = CreateRoutingPolicy(RoutingPolicyKind::kPrefix, 0);
+  RouteCandidate sibling = {.key = 1, .sibling = true, .prompt_tokens = 100000, .sequences = 50};
+  const RouteCandidate idle = {.key = 2, .cached_tokens = 1000};
+  for (const LegKind leg : kLegKinds) {
+    EXPECT_EQ(Choose(policy.get(), leg, {sibling, idle}), 1u) << NameOf(leg);
+  }
+  sibling.has_room = false;
+  EXPECT_EQ(Choose(policy.get(), LegKind::kDecode, {sibling, idle}), 2u);
+}
+
+TEST(PrefixPolicyTest, EqualWorkersAreChosenAtRandom) {
+  const std::vector<RouteCandidate> workers = {{.key = 1}, {.key = 2}, {.key = 3}};
+  for (const LegKind leg : kLegKinds) {
+    const auto policy = CreateRoutingPolicy(RoutingPolicyKind::kPrefix, 7);
+    const auto other = CreateRoutingPolicy(RoutingPolicyKind::kPrefix, 8);
+    std::map<WorkerKey, int> chosen;
+    int equal = 0;
+    for (int i = 0; i < 3000; ++i) {
+      const WorkerKey key = Choose(policy.get(), leg, workers);
+      ++chosen[key];
+      equal += key == Choose(other.get(), leg, workers);
+    }
+    ASSERT_EQ(chosen.size(), 3u);
+    for (const auto& [key, times] : chosen) EXPECT_NEAR(times, 1000, 150) << NameOf(leg);
+    EXPECT_NEAR(equal, 1000, 150) << "two routers choose alike";
+  }
 }
 
 TEST(RoundRobinPolicyTest, TakesTheWorkersInTurnWhateverTheirLoad) {

@@ -9,6 +9,7 @@
 
 #include "baton/v1/decode_worker.grpc.pb.h"
 #include "baton/v1/prefill_worker.grpc.pb.h"
+#include "common/base/block_name.h"
 #include "common/base/check.h"
 #include "common/base/hash.h"
 #include "common/base/mutex.h"
@@ -53,6 +54,8 @@ class FakeWorkers {
     // The decode worker ends the answer with STOP after this many tokens, without a stop token. -1:
     // never.
     int lies_after = -1;
+    // Each worker tells the router of this many blocks in its prefix cache, one in each message.
+    uint64_t cached_blocks = 0;
   };
 
   explicit FakeWorkers(Options options)
@@ -72,6 +75,12 @@ class FakeWorkers {
   int open() {
     MutexLock lock(&mutex_);
     return open_;
+  }
+  // Blocks until a worker sends its next load report.
+  void AwaitLoadReport() {
+    MutexLock lock(&mutex_);
+    const uint64_t seen = reports_;
+    while (reports_ == seen) changed_.Wait(&mutex_);
   }
   // Blocks until `count` streams are open.
   void WaitForOpen(int count) {
@@ -128,9 +137,18 @@ class FakeWorkers {
     registration.set_max_batch(1000);
     AttachClient::Options attach = {
         .routers = {options_.router}, .registration = registration, .token = options_.token};
+    if (options_.cached_blocks > 0) {
+      attach.report_interval = attach.cache_interval = absl::Milliseconds(10);
+      attach.new_cache_reader = [this] { return NewCacheReader(); };
+    }
     attached_.push_back(std::make_unique<AttachClient>(
         attach,
-        [prefill, prefill_epoch = prefill_epoch_] {
+        [this, prefill, prefill_epoch = prefill_epoch_] {
+          {
+            MutexLock lock(&mutex_);
+            ++reports_;
+            changed_.SignalAll();
+          }
           v1::LoadReport load;
           load.set_free_blocks(4096);
           load.set_total_blocks(4096);
@@ -141,6 +159,20 @@ class FakeWorkers {
           return load;
         },
         [](const v1::Peers&) {}));
+  }
+
+  // Returns a reader that tells of one block in each message.
+  AttachClient::CacheReader NewCacheReader() const {
+    return
+        [last = uint64_t{0},
+         blocks = options_.cached_blocks]() mutable -> std::optional<AttachClient::CacheMessage> {
+          if (last == blocks) return std::nullopt;
+          AttachClient::CacheMessage message;
+          message.changes.set_after(last);
+          message.changes.set_last(++last);
+          AppendBytes(BlockName{last, last}, message.changes.add_added()->mutable_names());
+          return message;
+        };
   }
 
   void Opened(int by) {
@@ -236,6 +268,7 @@ class FakeWorkers {
   Mutex mutex_;
   CondVar changed_;
   int open_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t reports_ ABSL_GUARDED_BY(mutex_) = 0;  // Load reports of both workers.
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, std::shared_ptr<PrefillWriter>> leases_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<RpcServer> prefill_server_, decode_server_;
