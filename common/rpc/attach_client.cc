@@ -364,7 +364,8 @@ void AttachClient::State::SendCacheChanges(Router& router, absl::Time now) {
   if (!next) return;
   v1::WorkerReport message;
   *message.mutable_cache() = std::move(next->changes);
-  // If the stream is ending, a new reader begins anew on the next one.
+  // If the stream is ending, Send() drops the message. The next stream gets a new reader, which
+  // tells everything again.
   router.stream->Send(std::move(message));
   router.next_cache = next->more ? now : now + options.cache_interval;
 }

@@ -6,7 +6,8 @@
 
 namespace baton {
 
-// Returns the message that tells routers these changes. `now` is the time at which it is sent.
+// Converts changes of a prefix cache to the message that routers get. `now` is the time at which
+// the message is sent: the message holds the age of the oldest change at that time. Any thread.
 v1::CacheChanges CacheChangesToProto(const NameChanges& changes, absl::Time now);
 
 }  // namespace baton

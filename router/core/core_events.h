@@ -203,8 +203,9 @@ struct ServingChanged {
   ModelIdentity identity;  // Identity that is served; empty until a worker has attached.
   // Reason why the router does not serve; empty while it does.
   std::string why = "no worker is attached";
-  // Layout of the KV, and tokens of a block, that most ready workers of this identity have. Blocks
-  // get their names for this layout. 0 tokens: no such worker is ready.
+  // KV layout and tokens per block of the ready workers of this identity. If these workers differ,
+  // the values that most of them have. The blocks of prompts are named for this layout.
+  // `block_tokens` is 0 if no such worker is ready.
   std::string layout_fingerprint;
   int block_tokens = 0;
   uint32_t prefill_workers = 0;  // Ready workers that get requests of the served identity.

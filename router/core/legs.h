@@ -51,9 +51,9 @@ class Legs {
   // now on. The leg stays at its address until Ended().
   Leg& Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens,
             uint64_t cached_tokens);
-  // Notes that the worker of a leg (one RPC to a worker) is going to keep the blocks of the
-  // request's prompt. Called for an open leg whose worker has reserved the blocks, and pulls their
-  // KV.
+  // Notes that the worker of an open leg (one RPC to a worker) will have the blocks of the
+  // request's prompt in its prefix cache. Open() does this for a worker that computes the prompt.
+  // For a worker that pulls the KV, the attempt calls it once the worker has reserved the blocks.
   void NoteKept(const Leg& leg);
   // Records that the worker of a leg (one RPC to a worker) has computed the prompt. A second call
   // does nothing.

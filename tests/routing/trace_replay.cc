@@ -112,8 +112,8 @@ ReplayResult Replay(const Trace& trace, const ReplayOptions& options) {
     request.prompt = ScaledPrompt(row, kVocab);
     request.sampling.max_tokens = static_cast<int>(std::max(1u, row.output_tokens / kScale));
     request.arrival = at(row.at_s);
-    // Clients are added shortly before they arrive, because every client makes a turn of the
-    // simulator longer.
+    // The simulator looks at every added client at each step of its clock. So a client is added
+    // only just before it arrives.
     cluster.RunUntil(request.arrival - absl::Milliseconds(1));
     clients.push_back(cluster.Add(std::move(request)));
   }

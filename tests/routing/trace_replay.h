@@ -15,7 +15,7 @@ struct ReplayOptions {
   int prefill_workers = 4;
   int decode_workers = 4;
   int prefill_blocks = 0;  // KV blocks of each prefill worker
-  // Seconds of the trace in one simulated second.
+  // Seconds of the trace that pass in one simulated second.
   double speed = 10;
   // Simulated time that prefill workers take for one token.
   absl::Duration prefill_per_token = absl::Microseconds(200);
@@ -47,7 +47,8 @@ uint64_t FindableBlocks(const Trace& trace);
 // the block's id, and the last block's share of them. Returns at least one token.
 std::vector<TokenId> ScaledPrompt(const TraceRow& row, int vocab);
 
-// Replays all rows. Fails the test if a request fails or gets wrong tokens.
+// Sends the requests of all rows to a new cluster, and waits for their answers. Fails the test if a
+// request fails or gets wrong tokens.
 ReplayResult Replay(const Trace& trace, const ReplayOptions& options);
 
 // Returns the time per token at which prefill workers are busy for `share` of the trace, within
