@@ -132,10 +132,11 @@ class DevicePrefill {
     job.sampling.max_tokens = 4;
     job.arrival = absl::Now();
     const auto update = [this, to = prompt](PrefillUpdate update) {
-      if (auto* const ticket = std::get_if<KvTicket>(&update)) {
-        to->ticket = *ticket;
-        to->blocks = reader_blocks_->Take(static_cast<int>(ticket->blocks.size())).value();
-        puller_->Start(*ticket, 0, to->blocks,
+      if (auto* const begun = std::get_if<PrefillBegun>(&update)) {
+        const KvTicket& ticket = begun->ticket;
+        to->ticket = ticket;
+        to->blocks = reader_blocks_->Take(static_cast<int>(ticket.blocks.size())).value();
+        puller_->Start(ticket, 0, to->blocks,
                        [to](PullResult result) { to->pulled = std::move(result); });
       } else if (auto* const first = std::get_if<PrefillFirstToken>(&update)) {
         to->first = *first;

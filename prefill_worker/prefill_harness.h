@@ -30,6 +30,7 @@ class PrefillWorkerTest : public ::testing::Test {
  protected:
   struct Record {
     std::optional<KvTicket> ticket;
+    int cached = 0;  // tokens that were found in the prefix cache
     std::vector<SampledToken> prompt;
     std::optional<PrefillFirstToken> first;
     std::optional<absl::Status> ended;
@@ -130,10 +131,11 @@ class PrefillWorkerTest : public ::testing::Test {
   absl::StatusOr<PrefillWorker::JobId> Submit(PrefillJob job, Record* record) {
     return worker_->Submit(std::move(job), [record](PrefillUpdate update) {
       EXPECT_FALSE(record->ended);
-      if (auto* ticket = std::get_if<KvTicket>(&update)) {
+      if (auto* begun = std::get_if<PrefillBegun>(&update)) {
         EXPECT_FALSE(record->ticket);
         EXPECT_FALSE(record->first);
-        record->ticket = std::move(*ticket);
+        record->ticket = std::move(begun->ticket);
+        record->cached = begun->cached_tokens;
       } else if (auto* prompt = std::get_if<PrefillPromptTokens>(&update)) {
         EXPECT_TRUE(record->ticket);
         EXPECT_FALSE(record->first);

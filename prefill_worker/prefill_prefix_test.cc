@@ -27,7 +27,7 @@ class PrefillPrefixTest : public PrefillWorkerTest {
   int Cached(const std::vector<TokenId>& prompt) {
     const Record record = Run(Job(prompt));
     EXPECT_EQ(record.first->token.id, FakeContinuation(layout_, prompt, kVocab, 1)[0]);
-    return record.first->cached_tokens;
+    return record.cached;
   }
   static std::vector<TokenId> Joined(std::vector<TokenId> a, const std::vector<TokenId>& b) {
     a.insert(a.end(), b.begin(), b.end());
@@ -70,7 +70,7 @@ TEST_F(PrefillPrefixTest, SaltsAndOptOutsShareNothing) {
     PrefillJob job = Job(std::move(prompt));
     job.cache_salt = std::move(salt);
     job.cache = use;
-    return Run(std::move(job)).first->cached_tokens;
+    return Run(std::move(job)).cached;
   };
   const auto prompt = Prompt(20);
   EXPECT_EQ(run(prompt, "", CacheUse::kOff), 0);
@@ -89,7 +89,7 @@ TEST_F(PrefillPrefixTest, LogprobsOfThePromptNeedAllOfIt) {
   PrefillJob job = Job(prompt);
   job.sampling.prompt_logprobs = 0;
   const Record record = Run(std::move(job));
-  EXPECT_EQ(record.first->cached_tokens, 0);
+  EXPECT_EQ(record.cached, 0);
   EXPECT_EQ(record.prompt.size(), 20u);
   ExpectAllBack();
 }
@@ -105,7 +105,7 @@ TEST_F(PrefillPrefixTest, EqualPromptsAtTheSameTimeAreComputedOnce) {
   Settle();
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(records[i].first->token.id, FakeContinuation(layout_, prompt, kVocab, 1)[0]);
-    EXPECT_EQ(records[i].first->cached_tokens, i == 0 ? 0 : 36);
+    EXPECT_EQ(records[i].cached, i == 0 ? 0 : 36);
   }
   // The last prompt does not wait for the blocks that the second and the third wait for.
   EXPECT_LT(records[3].first->queue, records[1].first->queue);
@@ -178,7 +178,7 @@ TEST_F(PrefillPrefixTest, AfterAReaderGotWrongBytesNothingIsFound) {
   Record record;
   ASSERT_TRUE(Submit(Job(prompt), &record).ok());
   Settle();
-  ASSERT_EQ(record.first->cached_tokens, 16);
+  ASSERT_EQ(record.cached, 16);
   // Changes bytes of a block that has its checksum already.
   owner_->pool()[layout_.BlockOffset(record.ticket->blocks[1])] ^= std::byte{1};
   Read(record);
@@ -196,14 +196,14 @@ TEST_F(PrefillPrefixTest, ARefreshedPromptRemovesWhatItWouldHaveFound) {
   PrefillJob job = Job(prompt);
   job.cache = CacheUse::kRefresh;
   job.cache_salt = "other";
-  EXPECT_EQ(Run(job).first->cached_tokens, 0);
+  EXPECT_EQ(Run(job).cached, 0);
   EXPECT_EQ(Cached(prompt), 16);  // the refreshed prompt had another salt
   job.cache_salt.clear();
   const Record refreshed = Run(job);
-  EXPECT_EQ(refreshed.first->cached_tokens, 0);
+  EXPECT_EQ(refreshed.cached, 0);
   // The refreshed prompt leaves its own blocks in the cache, and the blocks of `old` are gone.
   const Record next = Run(Job(prompt));
-  EXPECT_EQ(next.first->cached_tokens, 16);
+  EXPECT_EQ(next.cached, 16);
   for (int i = 0; i < 4; ++i) {
     const auto block = [i](const Record& record) {
       return std::pair(record.ticket->blocks[i], record.ticket->generations[i]);
@@ -242,7 +242,7 @@ TEST_F(PrefillPrefixTest, APromptWithAHitWaitsForFreeBlocks) {
   Read(holder);
   Settle();
   ASSERT_TRUE(waiting.first);
-  EXPECT_EQ(waiting.first->cached_tokens, 40);
+  EXPECT_EQ(waiting.cached, 40);
   Read(waiting);
   ExpectAllBack();
 }

@@ -20,8 +20,9 @@ absl::StatusOr<PrefillJob> JobFromProto(const v1::PrefillRequest& request) {
 
 void Write(Writer& writer, const PrefillUpdate& update) {
   v1::PrefillEvent event;
-  if (const auto* ticket = std::get_if<KvTicket>(&update)) {
-    *event.mutable_ticket() = TicketToProto(*ticket);
+  if (const auto* begun = std::get_if<PrefillBegun>(&update)) {
+    *event.mutable_ticket() = TicketToProto(begun->ticket);
+    event.set_cached_tokens(static_cast<uint32_t>(begun->cached_tokens));
   } else if (const auto* prompt = std::get_if<PrefillPromptTokens>(&update)) {
     AddTokens(prompt->tokens, event.mutable_prompt_tokens()->mutable_tokens());
   } else if (const auto* first = std::get_if<PrefillFirstToken>(&update)) {
@@ -30,7 +31,6 @@ void Write(Writer& writer, const PrefillUpdate& update) {
     if (first->finish) proto->set_finish_reason(FinishReasonToProto(*first->finish));
     proto->set_queue_us(Microseconds(first->queue));
     proto->set_prefill_us(Microseconds(first->prefill));
-    proto->set_cached_tokens(static_cast<uint32_t>(first->cached_tokens));
   } else {
     writer.End(std::get<PrefillEnded>(update).status);
     return;

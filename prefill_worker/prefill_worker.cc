@@ -211,8 +211,7 @@ void PrefillCore::HandOutResults(absl::Time now) {
     job->update(PrefillFirstToken{.token = *std::move(result.token),
                                   .finish = finish,
                                   .queue = *job->begun - job->job.arrival,
-                                  .prefill = now - *job->begun,
-                                  .cached_tokens = job->cached});
+                                  .prefill = now - *job->begun});
   }
   results_.clear();
 }
@@ -238,7 +237,7 @@ void PrefillCore::Handle(Opened message) {
   Job* job = Find(message.id);
   if (job == nullptr || job->state != State::kOpening) return;
   job->state = State::kComputing;
-  job->update(std::move(message.ticket));
+  job->update(PrefillBegun{std::move(message.ticket), job->cached});
 }
 
 void PrefillCore::Handle(HandoverEnded message) {

@@ -38,6 +38,12 @@ struct PrefillJob {
   absl::Time arrival;
 };
 
+// The job has its blocks, and its first chunk is about to run. A decode worker may reserve blocks.
+struct PrefillBegun {
+  KvTicket ticket;        // names the KV that a decode worker can pull
+  int cached_tokens = 0;  // tokens at the beginning of the job whose KV was found in the cache
+};
+
 // Some tokens of the prompt with their logprobs. Sent only if sampling.prompt_logprobs is set.
 struct PrefillPromptTokens {
   std::vector<SampledToken> tokens;  // in order of position; the first has no logprob
@@ -51,7 +57,6 @@ struct PrefillFirstToken {
   std::optional<FinishReason> finish;
   absl::Duration queue;    // time from `arrival` to the beginning of the first chunk
   absl::Duration prefill;  // time from the beginning of the first chunk until the token was sampled
-  int cached_tokens = 0;   // tokens at the beginning of the job whose KV was found in the cache
 };
 
 // The job has ended, and the worker holds no blocks for it any more.
@@ -65,10 +70,11 @@ struct PrefillEnded {
   absl::Status status;
 };
 
-// One report about a job. Reports come in this order: KvTicket, PrefillPromptTokens (any number),
-// PrefillFirstToken, PrefillEnded. PrefillEnded comes exactly once; each of the others may be
-// missing.
-using PrefillUpdate = std::variant<KvTicket, PrefillPromptTokens, PrefillFirstToken, PrefillEnded>;
+// One report about a job. Reports come in this order: PrefillBegun, PrefillPromptTokens (any
+// number), PrefillFirstToken, PrefillEnded. PrefillEnded comes exactly once; each of the others may
+// be missing.
+using PrefillUpdate =
+    std::variant<PrefillBegun, PrefillPromptTokens, PrefillFirstToken, PrefillEnded>;
 
 // The prefill worker's core. It queues prompts, computes them in chunks, several prompts in one
 // step, and hands their KV over to decode workers, each with the first token of its answer.

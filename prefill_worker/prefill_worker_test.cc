@@ -53,7 +53,7 @@ TEST_F(PrefillWorkerTest, TheTicketIsOutBeforeTheFirstChunkRuns) {
   ASSERT_TRUE(worker_
                   ->Submit(Job(Prompt(8)),
                            [&](PrefillUpdate update) {
-                             if (!std::holds_alternative<KvTicket>(update)) return;
+                             if (!std::holds_alternative<PrefillBegun>(update)) return;
                              ticket_came_first = spent_ == absl::ZeroDuration();
                            })
                   .ok());

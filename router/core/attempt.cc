@@ -149,6 +149,7 @@ Attempt::End Attempt::OnPrefill(v1::PrefillEvent event) {
   switch (event.event_case()) {
     case v1::PrefillEvent::kTicket:
       if (ticket_) return Lied(leg, "the prefill worker sent two tickets");
+      if (End end = OnCached(leg, event.cached_tokens())) return end;
       ticket_ = std::move(*event.mutable_ticket());
       times_.begun = core_.now;
       request_.queue.refused_since.reset();
@@ -235,7 +236,6 @@ Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
   Leg& leg = *prefill_leg_;
   if (End end = CheckScored(leg)) return end;
   if (times_.first_token) return Lied(leg, "the prefill worker sent two first tokens");
-  if (End end = OnCached(leg, first.cached_tokens())) return end;
   legs_.PromptDone(leg);
   times_.first_token = core_.now;
   v1::Timing& timing = request_.summary.timing;

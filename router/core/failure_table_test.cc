@@ -454,6 +454,12 @@ TEST_F(LyingWorkerTest, AStopByATokenThatIsNone) {
   ExpectFound(r, 3);
 }
 
+TEST_F(LyingWorkerTest, AHitOfTheWholePrompt) {
+  const RequestKey r = Ask(false);
+  h.Ticket(h.PrefillLeg(), /*cached_tokens=*/5);
+  ExpectFound(r, 0);
+}
+
 TEST_F(LyingWorkerTest, TooFewTokens) {
   const RequestKey r = Ask(false);
   Finish(Decode(4), v1::FINISH_REASON_LENGTH, std::nullopt);

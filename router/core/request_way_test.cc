@@ -100,6 +100,16 @@ TEST_F(RouterCoreTest, DecodeMayBeFasterThanThePrefillWorkersWord) {
   ExpectAnswer(r, 5, 4);
 }
 
+// The decode worker may end the answer before the prefill worker's first token has come.
+TEST_F(RouterCoreTest, CachedTokensAreKnownFromTheTicketOn) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(40), 4);
+  h.Ticket(h.PrefillLeg(), 32);
+  h.FinishDecode(h.DecodeLeg());
+  ExpectAnswer(r, 40, 4);
+  EXPECT_EQ(client(r).summary->usage().cached_tokens(), 32u);
+}
+
 TEST_F(RouterCoreTest, UnsetMaxTokensGoesToTheEndOfWhatAPairHolds) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(96), 0);

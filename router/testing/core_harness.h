@@ -213,8 +213,9 @@ class CoreHarness {
   LegKey DecodeLeg() const { return Only(false); }
   OpenLeg& At(LegKey leg) { return legs.at(leg); }
 
-  void Ticket(LegKey leg) {
+  void Ticket(LegKey leg, uint32_t cached_tokens = 0) {
     v1::PrefillEvent event;
+    event.set_cached_tokens(cached_tokens);
     event.mutable_ticket()->set_handover_id(leg);
     event.mutable_ticket()->set_tokens(static_cast<uint32_t>(At(leg).tokens().size()));
     Tell(PrefillSaid{leg, event});

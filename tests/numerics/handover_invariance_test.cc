@@ -232,10 +232,12 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
     asked->sampling.prompt_logprobs.reset();
   }
   void Heard(Asked* asked, const PrefillUpdate& update) {
-    if (auto* ticket = std::get_if<KvTicket>(&update)) asked->ticket = *ticket;
+    if (auto* begun = std::get_if<PrefillBegun>(&update)) {
+      asked->ticket = begun->ticket;
+      cached_[0] += begun->cached_tokens;
+    }
     if (auto* first = std::get_if<PrefillFirstToken>(&update)) {
       Heard(asked, first->token);
-      cached_[0] += first->cached_tokens;
       asked->first_is_last = first->finish.has_value();
     }
     if (std::holds_alternative<PrefillEnded>(update)) asked->prefill_job.reset();

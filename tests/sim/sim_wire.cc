@@ -75,7 +75,9 @@ DecodeJob JobFrom(const v1::DecodeRequest& request) {
 
 v1::PrefillEvent EventFrom(const PrefillUpdate& update) {
   v1::PrefillEvent event;
-  if (const auto* ticket = std::get_if<KvTicket>(&update)) {
+  if (const auto* begun = std::get_if<PrefillBegun>(&update)) {
+    const KvTicket* ticket = &begun->ticket;
+    event.set_cached_tokens(static_cast<uint32_t>(begun->cached_tokens));
     v1::KvTicket* proto = event.mutable_ticket();
     proto->set_handover_id(ticket->handover_id);
     proto->set_secret(ticket->secret);
@@ -101,7 +103,6 @@ v1::PrefillEvent EventFrom(const PrefillUpdate& update) {
   if (first->finish) proto->set_finish_reason(ReasonFrom(*first->finish));
   proto->set_queue_us(static_cast<uint64_t>(absl::ToInt64Microseconds(first->queue)));
   proto->set_prefill_us(static_cast<uint64_t>(absl::ToInt64Microseconds(first->prefill)));
-  proto->set_cached_tokens(static_cast<uint32_t>(first->cached_tokens));
   return event;
 }
 

@@ -95,7 +95,7 @@ class Record {
  public:
   void Say(const PrefillUpdate& update) {
     MutexLock lock(&mutex_);
-    if (auto* ticket = std::get_if<KvTicket>(&update)) ticket_ = *ticket;
+    if (auto* begun = std::get_if<PrefillBegun>(&update)) ticket_ = begun->ticket;
     if (auto* more = std::get_if<PrefillPromptTokens>(&update)) AddScores(more->tokens);
     if (auto* first = std::get_if<PrefillFirstToken>(&update)) {
       first_ = first->token.id;
