@@ -214,6 +214,41 @@ TEST_F(PrefillPrefixTest, ARefreshedPromptRemovesWhatItWouldHaveFound) {
   ExpectAllBack();
 }
 
+TEST_F(PrefillPrefixTest, ForgetRemovesASequenceAndAllThatBeginWithIt) {
+  Start();
+  const auto document = Prompt(20), other = Prompt(20);
+  const auto longer = Joined(document, Prompt(20));
+  Cached(longer);
+  Cached(other);
+  ASSERT_TRUE(worker_->Forget(document, 20, "salt").ok());  // nothing has this salt
+  EXPECT_EQ(Cached(longer), 36);
+  ASSERT_TRUE(worker_->Forget(document, 20, "").ok());
+  EXPECT_EQ(Cached(longer), 0);
+  EXPECT_EQ(Cached(other), 16);
+  ExpectAllBack();
+  EXPECT_FALSE(worker_->Forget({}, 0, "").ok());
+  EXPECT_FALSE(worker_->Forget({kVocab}, 1, "").ok());
+}
+
+TEST_F(PrefillPrefixTest, ARunningPromptLeavesNothingThatWasForgotten) {
+  Start(64, {.chunk_tokens = 4});
+  const auto document = Prompt(20);
+  Cached(document);
+  Record record;
+  ASSERT_TRUE(Submit(Job(Joined(document, Prompt(20))), &record).ok());
+  while (!record.ticket) {
+    KvTurn();
+    WorkerTurn();
+  }
+  ASSERT_EQ(record.cached, 20);
+  ASSERT_TRUE(worker_->Forget(document, 20, "").ok());
+  Settle();
+  Read(record);
+  ASSERT_TRUE(record.ended);
+  EXPECT_EQ(Cached(document), 0);
+  ExpectAllBack();
+}
+
 TEST_F(PrefillPrefixTest, CachedBlocksGiveWayToPrompts) {
   Start(/*blocks=*/32);
   const auto first = Prompt(100);  // 25 blocks

@@ -35,7 +35,8 @@ enum class CacheUse {
   // Removes what it would have found, and computes everything. An earlier attempt at the same
   // request ended with DataLoss or Internal, and these blocks may be the reason.
   kRefresh,
-  kOff,  // finds nothing and leaves nothing
+  kOff,     // finds nothing and leaves nothing
+  kForget,  // only removes what the cache has of it (WorkerCore::Forget); never given to a job
 };
 
 // Settings of a worker's prefix cache.
@@ -97,6 +98,12 @@ class WorkerCore {
   // waiting.
   virtual bool RunOnce(absl::Time now) = 0;
 
+  // Any thread. Removes what the prefix cache has of a sequence, and of all sequences that begin
+  // with the same blocks, before the next turn of the loop looks anything up. Running sequences go
+  // on, and leave nothing in the cache from the first block on that was removed. The arguments are
+  // those of a job. Returns InvalidArgument for tokens that no job can have.
+  absl::Status Forget(std::vector<TokenId> tokens, int original_prompt_tokens,
+                      const std::string& salt);
   // Any thread. From now on new jobs are refused. Jobs that were taken before go on.
   void Drain();
   // Any thread. Returns the load as of the last RunOnce; only the waiting jobs are counted as of
@@ -170,7 +177,7 @@ class WorkerCore {
            std::exchange(evictions_taken_, cache_.counters().evicted_blocks);
   }
   // Loop thread. Must be called first in each RunOnce.
-  void BeginTurn(absl::Time now) { name_log_.BeginTurn(now); }
+  void BeginTurn(absl::Time now);
   // Loop thread. Stores the load that Load() returns. This class adds the values that it counts
   // itself.
   void ReportLoad(WorkerLoad load);
@@ -191,6 +198,12 @@ class WorkerCore {
   PrefixCache cache_;  // lends the blocks of pool_
 
  private:
+  // A sequence whose blocks have to lose their names.
+  struct Forgotten {
+    std::vector<TokenId> tokens;
+    PrefixChain chain;
+  };
+
   uint64_t evictions_taken_ = 0;
   std::atomic<int> waiting_{0};
   std::atomic<int64_t> waiting_tokens_{0};
@@ -200,6 +213,7 @@ class WorkerCore {
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   int jobs_ ABSL_GUARDED_BY(mutex_) = 0;
   WorkerLoad load_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Forgotten> forgotten_ ABSL_GUARDED_BY(mutex_);  // asked for since the last turn
 };
 
 }  // namespace baton

@@ -98,6 +98,9 @@ absl::Status ReadCacheOptions(const v1::CacheOptions& options, std::string* salt
     case v1::CACHE_USE_REFRESH:
       *use = CacheUse::kRefresh;
       break;
+    case v1::CACHE_USE_FORGET:
+      *use = CacheUse::kForget;
+      break;
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("cache.use is ", options.use(), ", which this worker does not know"));

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "common/rpc/dial.h"
 #include "common/rpc/stream_writer.h"
 #include "common/rpc/worker_identity.h"
+#include "common/worker/worker_core.h"
 
 namespace baton {
 
@@ -38,25 +40,31 @@ class JobStreams {
 
   // Answers one RPC. `meant` is the epoch of the worker process that the RPC is meant for.
   // `read_job` makes the job from the request. If the core takes the job, `begun` is called before
-  // gRPC gets the stream.
+  // gRPC gets the stream. If the request only asks to forget cached KV, there is no job, and the
+  // stream ends with OK.
   grpc::ServerWriteReactor<Event>* Serve(
       const grpc::CallbackServerContext& context, WorkerEpoch meant,
       absl::FunctionRef<absl::StatusOr<Job>()> read_job,
       absl::FunctionRef<void(Writer&, Worker*, typename Worker::JobId)> begun) {
     const std::shared_ptr<Writer> writer = Writer::Create();
     Worker* const worker = worker_;
-    const auto submit = [&]() -> absl::StatusOr<typename Worker::JobId> {
+    const auto submit = [&]() -> absl::StatusOr<std::optional<typename Worker::JobId>> {
       RETURN_IF_ERROR(CheckToken(context, token_));
       RETURN_IF_ERROR(CheckWorkerEpoch(meant, epoch_));
       if (worker == nullptr) return absl::UnavailableError("the worker is starting");
       ASSIGN_OR_RETURN(Job job, read_job());
+      if (job.cache == CacheUse::kForget) {
+        RETURN_IF_ERROR(
+            worker->Forget(std::move(job.tokens), job.original_prompt_tokens, job.cache_salt));
+        return std::nullopt;
+      }
       return worker->Submit(std::move(job), [writer, write = write_](const Update& update) {
         write(*writer, update);
       });
     };
-    if (const auto id = submit(); id.ok()) {
-      writer->SetCancelled([worker, id = *id] { worker->Cancel(id); });
-      begun(*writer, worker, *id);
+    if (const auto id = submit(); id.ok() && *id) {
+      writer->SetCancelled([worker, id = **id] { worker->Cancel(id); });
+      begun(*writer, worker, **id);
     } else {
       writer->End(id.status());
     }

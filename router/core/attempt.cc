@@ -14,6 +14,8 @@ namespace {
 
 constexpr absl::Duration kFirstRoomPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestRoomPause = absl::Milliseconds(320);
+// Max time for a worker to take the message that it has to forget cached KV.
+constexpr absl::Duration kForgetLimit = absl::Seconds(10);
 
 absl::Status WithContext(const absl::Status& status, absl::string_view context) {
   return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
@@ -92,6 +94,7 @@ Attempt::Attempt(const AttemptTools& tools, Request* request, const Placement& p
 
 StartDecode Attempt::OpenDecode(const ChosenWorker& chosen, uint64_t prompt_tokens) {
   Worker& worker = *chosen.worker;
+  decode_worker_ = worker.name.key;
   request_.summary.decode_address = worker.name.address;
   decode_leg_ =
       &legs_.Open(&request_, worker, /*prefill=*/false, prompt_tokens, chosen.cached_tokens);
@@ -520,6 +523,23 @@ void Attempt::FlushClient() {
   } else {
     core_.actions.push_back(ResumeLeg{decode_leg_->key});
   }
+}
+
+void Attempt::TellWorkersToForget() {
+  if (!request_.checked.prefix_cache) return;
+  const auto tell = [&](WorkerKey key, bool prefill, auto start) {
+    const Worker* worker = workers_.Find(key);
+    if (worker == nullptr || worker->attach == 0 || !worker->registration.prefix_cache()) return;
+    start.leg = legs_.OpenToForget(*worker, prefill);
+    start.worker = worker->name;
+    start.deadline = core_.now + kForgetLimit;
+    Describe(request_, request_.answer.tokens().size(), /*computes_prompt=*/false, &start.request);
+    start.request.mutable_cache()->set_use(v1::CACHE_USE_FORGET);
+    start.request.set_worker_epoch(worker->name.epoch);
+    core_.actions.push_back(std::move(start));
+  };
+  tell(prefill_worker_, /*prefill=*/true, StartPrefill());
+  tell(decode_worker_, /*prefill=*/false, StartDecode());
 }
 
 void Attempt::CloseLeg(Leg& leg, bool cancel) {

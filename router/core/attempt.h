@@ -97,6 +97,10 @@ class Attempt {
   // Makes the next CheckTimers offer the ticket, which names the KV to pull, to a decode worker
   // again. Called when a decode worker may have free blocks.
   void OnRoomFreed() { room_.retry = core_.now; }
+  // Tells the workers of this attempt to remove what they have cached of the prompt and of the
+  // answer so far. Called if the attempt ended with an error that wrong KV may have caused. A
+  // worker that found the error itself has done so already, but not the worker it pulled from.
+  void TellWorkersToForget();
   // Cancels the open RPCs to the workers, and ends the wait for a decode worker with free blocks. A
   // second call does nothing.
   void Close();
@@ -169,6 +173,7 @@ class Attempt {
   const bool colocated_;
   const size_t base_;  // Answer tokens of earlier attempts; their KV is computed with the prompt.
   const WorkerKey prefill_worker_;  // Worker that computes the prompt; 0 if colocated.
+  WorkerKey decode_worker_ = 0;     // Worker of the latest decode leg; 0: none yet.
   AttemptTimes times_;
   Leg* prefill_leg_ = nullptr;  // Null while no prefill leg is open.
   Leg* decode_leg_ = nullptr;

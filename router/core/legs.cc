@@ -1,6 +1,7 @@
 #include "router/core/legs.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "router/core/attempt.h"
 #include "router/core/membership.h"
@@ -32,6 +33,23 @@ Leg& Legs::Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_
     NoteKept(leg);
   }
   return leg;
+}
+
+LegKey Legs::OpenToForget(const Worker& worker, bool prefill) {
+  const LegKey key = next_key_++;
+  legs_[key] = {.key = key,
+                .worker = worker.name.key,
+                .prefill = prefill,
+                .forgets = true,
+                .started = core_->now,
+                .heard = core_->now};
+  return key;
+}
+
+void Legs::CancelForgetting() {
+  for (auto& [key, leg] : legs_) {
+    if (std::exchange(leg.forgets, false)) core_->actions.push_back(CancelLeg{key});
+  }
 }
 
 void Legs::NoteKept(const Leg& leg) {

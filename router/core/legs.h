@@ -25,6 +25,7 @@ struct Leg {
   WorkerKey worker = 0;
   bool prefill = false;
   bool paused = false;
+  bool forgets = false;  // Opened by OpenToForget(), and not cancelled.
   absl::Time started;
   absl::Time heard;            // Time of the leg's last event, or of its start.
   uint64_t prompt_tokens = 0;  // Tokens of the prompt that the worker computes; 0 once it has.
@@ -51,6 +52,11 @@ class Legs {
   // now on. The leg stays at its address until Ended().
   Leg& Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens,
             uint64_t cached_tokens);
+  // Adds a leg (an RPC) that only tells a worker to remove KV from its prefix cache. It belongs to
+  // no request and is no load. The caller adds the action that starts the RPC.
+  LegKey OpenToForget(const Worker& worker, bool prefill);
+  // Cancels all legs that OpenToForget() made. Called when the router stops.
+  void CancelForgetting();
   // Notes that the worker of an open leg (one RPC to a worker) will have the blocks of the
   // request's prompt in its prefix cache. Open() does this for a worker that computes the prompt.
   // For a worker that pulls the KV, the attempt calls it once the worker has reserved the blocks.

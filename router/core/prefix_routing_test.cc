@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -125,6 +126,81 @@ TEST_F(PrefixRoutingTest, WhatWasJustRoutedCountsAsCachedForAWhile) {
     hub().ReportAll();
   }
   EXPECT_THAT(hub().core.KeepersOf(Names(1, 8)), IsEmpty());
+}
+
+class ForgetTest : public PrefixRoutingTest {
+ protected:
+  // Plays a request of 133 prompt tokens until its decode worker has sent two tokens.
+  void Decode() {
+    hub().Arrive(Request(Names(1, 8)));
+    hub().Ticket(hub().PrefillLeg());
+    hub().First(hub().PrefillLeg());
+    hub().Reserve(hub().DecodeLeg());
+    hub().Tokens(hub().DecodeLeg(), 0, 2);
+  }
+  // Returns the workers that have been told to forget, with the number of tokens, and answers for
+  // them.
+  std::map<std::string, size_t> Forgets() {
+    std::map<std::string, size_t> told;
+    std::vector<LegKey> legs;
+    for (const auto& [key, leg] : hub().legs) {
+      if (!leg.forgets()) continue;
+      told[leg.worker.address] = leg.tokens().size();
+      EXPECT_EQ(leg.prompt(), 133u);
+      legs.push_back(key);
+    }
+    for (const LegKey key : legs) hub().End(key, absl::OkStatus());
+    return told;
+  }
+};
+
+// The decode worker may have failed because of KV that it pulled, so the prefill worker must not
+// give this KV to others.
+TEST_F(ForgetTest, BothWorkersForgetAfterAnErrorThatWrongKvMayHaveCaused) {
+  for (const absl::Status& error : {absl::InternalError("x"), absl::DataLossError("x")}) {
+    Begin(v1::SERVING_MODE_DISAGGREGATED);
+    Decode();
+    const std::string prefill = hub().At(hub().PrefillLeg()).worker.address;
+    const std::string decode = hub().At(hub().DecodeLeg()).worker.address;
+    hub().End(hub().DecodeLeg(), error);
+    EXPECT_THAT(Forgets(), ElementsAre(Pair(decode, 135), Pair(prefill, 135)));
+    hub().Advance(absl::Seconds(1));
+    hub().RunToEnd();
+    EXPECT_TRUE(hub().clients.begin()->second.status->ok());
+    EXPECT_EQ(hub().core.legs(), 0u);
+  }
+}
+
+TEST_F(ForgetTest, AWorkerWhoseTokensCannotBeRightForgets) {
+  Decode();
+  hub().Token(hub().DecodeLeg(), kHarnessVocab, 135);
+  EXPECT_EQ(Forgets().size(), 2u);
+}
+
+TEST_F(ForgetTest, TheWorkerOfAColocatedAttemptForgets) {
+  Begin(v1::SERVING_MODE_COLOCATED);
+  hub().Arrive(Request(Names(1, 8)));
+  hub().Reserve(hub().DecodeLeg());
+  const std::string worker = hub().At(hub().DecodeLeg()).worker.address;
+  hub().End(hub().DecodeLeg(), absl::InternalError("x"));
+  EXPECT_THAT(Forgets(), ElementsAre(Pair(worker, 133)));
+}
+
+TEST_F(ForgetTest, OtherErrorsAndWorkersWithoutACacheNeedNoForgetting) {
+  Decode();
+  hub().End(hub().DecodeLeg(), absl::UnavailableError("gone"));
+  EXPECT_THAT(Forgets(), IsEmpty());
+  Begin(v1::SERVING_MODE_DISAGGREGATED, /*caches=*/false);
+  Decode();
+  hub().End(hub().DecodeLeg(), absl::InternalError("x"));
+  EXPECT_THAT(Forgets(), IsEmpty());
+}
+
+TEST_F(ForgetTest, AStoppingRouterWaitsForNoWorkerThatHasToForget) {
+  Decode();
+  hub().End(hub().DecodeLeg(), absl::InternalError("x"));
+  hub().Tell(StopAll{});
+  EXPECT_EQ(hub().core.legs(), 0u);
 }
 
 TEST_F(PrefixRoutingTest, WorkersWithoutACacheKeepNothing) {

@@ -179,6 +179,7 @@ void RouterCore::Impl::Handle(CoreEvent event, absl::Time now) {
                      }
                      Fail(request, absl::UnavailableError(message));
                    }
+                   legs.CancelForgetting();
                  },
              },
              event);
@@ -283,6 +284,9 @@ void RouterCore::Impl::FailLeg(Leg& leg, absl::Status status, bool ended) {
 
 void RouterCore::Impl::AfterEvent(Request& request, Attempt::End end) {
   if (end) {
+    if (absl::IsDataLoss(end->status) || absl::IsInternal(end->status)) {
+      request.attempt->TellWorkersToForget();
+    }
     switch (end->kind) {
       case AttemptEnd::Kind::kAnswered:
         Answer(request, end->answer);

@@ -74,6 +74,11 @@ struct OpenLeg {
   uint32_t answer() const {
     return prefill ? prefill_request.answer_index() : decode_request.answer_index();
   }
+  // True if the worker has only to remove KV from its prefix cache.
+  bool forgets() const {
+    return (prefill ? prefill_request.cache() : decode_request.cache()).use() ==
+           v1::CACHE_USE_FORGET;
+  }
   int max_tokens() const {
     return static_cast<int>(
         (prefill ? prefill_request.sampling() : decode_request.sampling()).max_tokens());
@@ -208,7 +213,7 @@ class CoreHarness {
   }
 
   // PrefillLeg and DecodeLeg return the only open leg of that kind, or 0 if there is none. If two
-  // are open, the test fails.
+  // are open, the test fails. Legs that only make a worker forget cached KV are not counted.
   LegKey PrefillLeg() const { return Only(true); }
   LegKey DecodeLeg() const { return Only(false); }
   OpenLeg& At(LegKey leg) { return legs.at(leg); }
@@ -346,7 +351,7 @@ class CoreHarness {
   LegKey Only(bool prefill) const {
     LegKey only = 0;
     for (const auto& [key, leg] : legs) {
-      if (leg.prefill != prefill || leg.cancelled) continue;
+      if (leg.prefill != prefill || leg.cancelled || leg.forgets()) continue;
       EXPECT_EQ(only, 0u) << "more than one leg of this kind";
       only = key;
     }

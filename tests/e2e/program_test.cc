@@ -548,6 +548,49 @@ TEST(ProgramTest, WorkersRefuseRequestsThatAreMeantForAnotherProcess) {
   }
 }
 
+TEST(ProgramTest, WorkersForgetCachedKvOnRequest) {
+  auto started = Cluster::Start({});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  v1::GenerateRequest request = TokenRequest(std::vector<int32_t>(40, 5), 4);
+  request.set_mode(v1::SERVING_MODE_DISAGGREGATED);
+  // The request has the same prompt each time. Returns what prefill and decode have found cached.
+  const auto cached = [&] {
+    const Answer answer = Generate(cluster.stub(), request);
+    EXPECT_TRUE(answer.status.ok()) << answer.status;
+    return std::pair(answer.summary.usage().cached_tokens(), answer.summary.decode_cached_tokens());
+  };
+  const auto forget = [&](auto message, const std::string& address, auto call) {
+    grpc::ClientContext identify, context;
+    v1::IdentifyResponse identity;
+    const auto channel = Dial(address);
+    ASSERT_TRUE(v1::WorkerIdentity::NewStub(channel)->Identify(&identify, {}, &identity).ok());
+    message.set_worker_epoch(identity.epoch());
+    message.mutable_token_ids()->Add(request.token_ids().ids().begin(),
+                                     request.token_ids().ids().end());
+    message.set_original_prompt_tokens(40);
+    message.mutable_sampling()->set_seed(1);
+    message.mutable_sampling()->set_temperature(0);
+    message.mutable_sampling()->set_max_tokens(1);
+    message.mutable_cache()->set_use(v1::CACHE_USE_FORGET);
+    const auto stream = call(channel, &context, message);
+    const grpc::Status status = stream->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  };
+  cached();
+  EXPECT_EQ(cached(), std::pair(32u, 32u));
+  forget(v1::PrefillRequest(), cluster.prefill_address(0),
+         [](const auto& channel, auto* context, const auto& message) {
+           return v1::PrefillWorker::NewStub(channel)->Prefill(context, message);
+         });
+  EXPECT_EQ(cached(), std::pair(0u, 32u));
+  forget(v1::DecodeRequest(), cluster.decode_address(0),
+         [](const auto& channel, auto* context, const auto& message) {
+           return v1::DecodeWorker::NewStub(channel)->Decode(context, message);
+         });
+  EXPECT_EQ(cached(), std::pair(32u, 0u));
+}
+
 // A rollout replaces an old worker as soon as a new worker is ready. So a worker that can't be
 // paired with any worker of the other role must not become ready, or it would replace a worker that
 // serves.

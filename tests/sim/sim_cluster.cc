@@ -308,13 +308,21 @@ void SimCluster::Said(LegKey key, CoreEvent event) {
   Later(&leg->last_in, [this, leg, event = std::move(event)] { Deliver(leg, event); });
 }
 
+template <class Job>
+void SimCluster::Forget(LegKey key, Job job) {
+  Said(key, LegEnded{key, legs_.at(key)->worker->core()->Forget(
+                              std::move(job.tokens), job.original_prompt_tokens, job.cache_salt)});
+}
+
 void SimCluster::Start(StartPrefill action) {
   const LegKey key = action.leg;
   Leg* leg = (legs_[key] = std::make_unique<Leg>()).get();
   leg->worker = Find(action.worker);
   NoteModel(action.request.request_id(), *leg->worker);
   Later(&leg->last_out, [this, key, leg, request = std::move(action.request)] {
-    auto job = leg->worker->prefill->Submit(JobFrom(request, now_), [this, key](PrefillUpdate u) {
+    PrefillJob wanted = JobFrom(request, now_);
+    if (wanted.cache == CacheUse::kForget) return Forget(key, std::move(wanted));
+    auto job = leg->worker->prefill->Submit(std::move(wanted), [this, key](PrefillUpdate u) {
       if (auto* ended = std::get_if<PrefillEnded>(&u))
         return Said(key, LegEnded{key, ended->status});
       Said(key, PrefillSaid{key, EventFrom(u)});
@@ -330,7 +338,9 @@ void SimCluster::Start(StartDecode action) {
   leg->worker = Find(action.worker);
   NoteModel(action.request.request_id(), *leg->worker);
   Later(&leg->last_out, [this, key, leg, request = std::move(action.request)] {
-    auto job = leg->worker->decode->Submit(JobFrom(request), [this, key](DecodeUpdate u) {
+    DecodeJob wanted = JobFrom(request);
+    if (wanted.cache == CacheUse::kForget) return Forget(key, std::move(wanted));
+    auto job = leg->worker->decode->Submit(std::move(wanted), [this, key](DecodeUpdate u) {
       if (auto* ended = std::get_if<DecodeEnded>(&u))
         return Said(key, LegEnded{key, ended->status});
       Said(key, DecodeSaid{key, EventFrom(u)});

@@ -132,6 +132,9 @@ class SimCluster {
   void Carry(CoreAction action);
   void Start(StartPrefill action);
   void Start(StartDecode action);
+  // Tells the leg's worker to remove the job's KV from its prefix cache.
+  template <class Job>
+  void Forget(LegKey leg, Job job);
   void Said(LegKey leg, CoreEvent event);
   void Deliver(Leg* leg, CoreEvent event);
   void Unpause(Leg* leg);

@@ -15,6 +15,7 @@ SamplingOptions SamplingFrom(const Request& request) {
 CacheUse CacheUseFrom(const v1::CacheOptions& options) {
   return options.use() == v1::CACHE_USE_OFF       ? CacheUse::kOff
          : options.use() == v1::CACHE_USE_REFRESH ? CacheUse::kRefresh
+         : options.use() == v1::CACHE_USE_FORGET  ? CacheUse::kForget
                                                   : CacheUse::kOn;
 }
 
