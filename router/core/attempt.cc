@@ -111,9 +111,8 @@ Attempt::End Attempt::TryDecode() {
   BATON_CHECK(prefill != nullptr && ticket_ && prefill_leg_ != nullptr)
       << "request " << request_.key << " has no ticket to decode";
   int partners = 0;
-  const ChosenWorker chosen =
-      workers_.ChooseDecode(*prefill, membership_.NeedOf(request_, request_.avoid_decode),
-                            room_.refused_by, core_.now, &partners);
+  const ChosenWorker chosen = workers_.ChooseDecode(*prefill, membership_.NeedOf(request_),
+                                                    room_.refused_by, core_.now, &partners);
   if (chosen.worker != nullptr) {
     clients_.NoteWorker(request_, LegKind::kDecode, chosen.worker->name.key);
     room_.partnerless_since.reset();
@@ -135,7 +134,7 @@ Attempt::End Attempt::TryDecode() {
   } else if (core_.now - *room_.partnerless_since >= core_.options.report_limit) {
     // The next attempt avoids this prefill worker: a decode worker may be able to pull from another
     // one.
-    request_.avoid_prefill = prefill_worker_;
+    request_.NoteFailedBy(prefill_worker_);
     return Broken(absl::UnavailableError(
         absl::StrCat("no decode worker can pull from ", request_.summary.prefill_address)));
   }
@@ -431,7 +430,7 @@ Attempt::End Attempt::PrefillFailed(WorkerKey worker, absl::Status status) {
     ++core_.counters.prefill_refused;
     return Refused(worker, std::move(status));
   }
-  request_.avoid_prefill = worker;
+  request_.NoteFailedBy(worker);
   return Broken(std::move(status));
 }
 
@@ -447,8 +446,8 @@ Attempt::End Attempt::DecodeFailed(WorkerKey worker, absl::Status status) {
     room_.refused_by.push_back(worker);
     return TryDecode();
   }
-  request_.avoid_decode = worker;
-  request_.avoid_prefill = prefill_worker_;
+  request_.NoteFailedBy(worker);
+  request_.NoteFailedBy(prefill_worker_);
   return Broken(std::move(status), /*lost_decode=*/true);
 }
 

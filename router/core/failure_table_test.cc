@@ -1,3 +1,6 @@
+#include <set>
+#include <string>
+
 #include "common/rpc/limits.h"
 #include "router/testing/router_core_fixture.h"
 
@@ -20,6 +23,36 @@ TEST_F(RouterCoreTest, PrefillDiesBeforeTokenOne) {
   h.RunToEnd();
   ExpectAnswer(r, 5, 6);
   EXPECT_EQ(client(r).summary->migrations(), 1u);
+}
+
+// Three workers of each role. Two of them fail the request, so it must find the third.
+TEST_F(RouterCoreTest, ARequestRemembersEveryWorkerThatFailedIt) {
+  for (const bool colocated : {false, true}) {
+    SCOPED_TRACE(colocated);
+    CoreHarness hub;
+    for (int i = 1; i <= 3; ++i) {
+      hub.Attach(v1::WORKER_ROLE_PREFILL, absl::StrCat("p", i, ":1"), i);
+      hub.Attach(v1::WORKER_ROLE_DECODE, absl::StrCat("d", i, ":1"), 10 + i, {1, 2, 3});
+    }
+    CheckedRequest request = CoreHarness::Request(Prompt(5), 6);
+    if (colocated) request.mode = v1::SERVING_MODE_COLOCATED;
+    const RequestKey r = hub.Arrive(std::move(request));
+    std::set<std::string> tried;
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      hub.Advance(absl::Milliseconds(100));
+      const LegKey leg = colocated ? hub.DecodeLeg() : hub.PrefillLeg();
+      ASSERT_NE(leg, 0u);
+      tried.insert(hub.At(leg).worker.address);
+      if (attempt < 2) hub.End(leg, absl::UnavailableError("broken"));
+    }
+    EXPECT_EQ(tried.size(), 3u);
+    if (colocated) {
+      hub.FinishDecode(hub.DecodeLeg());
+    } else {
+      hub.RunToEnd();
+    }
+    EXPECT_TRUE(hub.clients.at(r).status->ok());
+  }
 }
 
 TEST_F(RouterCoreTest, PrefillDiesAfterTokenOneAndNothingIsShownTwice) {

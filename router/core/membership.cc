@@ -164,13 +164,13 @@ const std::optional<ModelIdentity>& Membership::IdentityFor(const Request& reque
   return request.identity ? request.identity : served();
 }
 
-Need Membership::NeedOf(const Request& request, WorkerKey avoid) const {
+Need Membership::NeedOf(const Request& request) const {
   const CheckedRequest& checked = request.checked;
   const int64_t prompt = static_cast<int64_t>(checked.prompt.size());
   return {
       .tokens = prompt + std::max(1, request.max_tokens),
       .identity = IdentityFor(request),
-      .avoid = avoid,
+      .avoid = &request.failed_by,
       .prompt_tokens = prompt + static_cast<int64_t>(request.answer.tokens().size()),
       .block_names = request.may_find_cached_kv() ? checked.block_names.get() : nullptr,
       .siblings = checked.prefix_cache ? request.siblings : decltype(request.siblings){},

@@ -68,7 +68,7 @@ class Membership {
   const std::optional<ModelIdentity>& served() const { return served_.served(); }
   bool draining() const { return draining_; }
   // Returns what the request needs of a worker. Assumes one token if max_tokens is not decided yet.
-  Need NeedOf(const Request& request, WorkerKey avoid = 0) const;
+  Need NeedOf(const Request& request) const;
   // Longest prompt and answer together, in tokens, that workers have offered for the request's mode
   // and identity; 0: none yet.
   int64_t CapacityFor(const Request& request) const;

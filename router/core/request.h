@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -106,6 +108,12 @@ struct Request {
   bool may_find_cached_kv() const {
     return checked.prefix_cache && !refresh_cache && !awaits_scores();
   }
+  void NoteFailedBy(WorkerKey worker) {
+    if (worker != 0 && !WasFailedBy(worker)) failed_by.push_back(worker);
+  }
+  bool WasFailedBy(WorkerKey worker) const {
+    return std::find(failed_by.begin(), failed_by.end(), worker) != failed_by.end();
+  }
   // Time at which the request has to be looked at even if no event comes.
   absl::Time WakeAt(const RouterCoreOptions& options) const;
 
@@ -128,8 +136,9 @@ struct Request {
   bool tried = false;             // True once there was an attempt.
   uint32_t prefill_attempts = 0;  // Number of prefill legs so far, which numbers the next one.
   uint32_t decode_attempts = 0;   // Number of decode legs since the last prefill leg.
-  // Workers that failed this request last. They are chosen only if there is no other.
-  WorkerKey avoid_prefill = 0, avoid_decode = 0;
+  // Workers that have failed this request, or sent KV to a worker that did. They are chosen only if
+  // there is no other.
+  std::vector<WorkerKey> failed_by;
   // Workers that the client's other answers were given last, by LegKind; 0: none.
   std::array<WorkerKey, std::size(kLegKinds)> siblings = {};
   absl::Status last_failure;  // Reason for which the last attempt ended.

@@ -42,18 +42,16 @@ class Round {
         now_(core.now) {}
 
   // Returns kBusy if some workers fit the request but none can take another prompt now. A worker
-  // that the request should avoid (avoid_prefill, avoid_decode) is chosen only if there is no
-  // other.
+  // that has failed the request is chosen only if there is no other.
   Choice Find(const Request& request, const Need& need, Placement* placement) {
     Choice choice = Choice::kNone;
     Placement avoided;
     for (const Route route : RoutesFor(request)) {
       const bool colocated = route == kColocated || route == kCached;
-      const WorkerKey avoid = colocated ? request.avoid_decode : request.avoid_prefill;
       ChosenWorker chosen;
-      const Choice found = Try(route, need, avoid, &chosen);
+      const Choice found = Try(route, need, &chosen);
       const Placement next{chosen.worker, chosen.cached_tokens, colocated};
-      if (found == Choice::kTaken && next.worker->name.key != avoid) {
+      if (found == Choice::kTaken && !request.WasFailedBy(next.worker->name.key)) {
         *placement = next;
         return found;
       }
@@ -101,8 +99,7 @@ class Round {
     return known ? absl::MakeConstSpan(kKnownPrompt) : absl::MakeConstSpan(kLongPrompt);
   }
 
-  Choice Try(Route route, Need need, WorkerKey avoid, ChosenWorker* chosen) {
-    need.avoid = avoid;
+  Choice Try(Route route, Need need, ChosenWorker* chosen) {
     const auto all_busy = [&](Route of) {
       return std::any_of(busy_[of].begin(), busy_[of].end(),
                          [&](const Need& other) { return AtLeastAsDemanding(need, other); });

@@ -78,7 +78,8 @@ RouteCandidate CandidateOf(LegKind leg, const Worker& worker, const Need& need) 
   const int64_t free = FreeBlocksAt(worker);
   return {
       .key = worker.name.key,
-      .avoid = worker.name.key == need.avoid,
+      .avoid = need.avoid != nullptr && std::find(need.avoid->begin(), need.avoid->end(),
+                                                  worker.name.key) != need.avoid->end(),
       .sibling = worker.registration.prefix_cache() &&
                  worker.name.key == need.siblings[static_cast<size_t>(leg)],
       .has_room = worker.prefill() || free >= static_cast<int64_t>(worker.BlocksFor(need.tokens)),

@@ -69,7 +69,8 @@ struct Need {
   // Identity that the worker must have. Not set: the router serves no identity yet, so no worker
   // fits.
   std::optional<ModelIdentity> identity;
-  WorkerKey avoid = 0;        // Worker that is chosen only if no other fits; 0: none.
+  // Workers that are chosen only if no other fits. Null: none.
+  const std::vector<WorkerKey>* avoid = nullptr;
   int64_t prompt_tokens = 0;  // Length of the prompt, and of the answer so far, in tokens.
   // Names of the prompt's full blocks. Null: not known, or the request may find no cached KV.
   const std::vector<BlockName>* block_names = nullptr;
