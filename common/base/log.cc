@@ -11,12 +11,14 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/log_output.h"
 
 namespace baton {
 namespace {
 
 std::atomic<Severity> lowest_severity{Severity::kInfo};
 std::atomic<LogFormat> log_format{LogFormat::kText};
+std::atomic<LogOutput*> output{nullptr};  // null: lines are written to standard error directly
 
 std::string& ProgramName() {
   static auto* name = new std::string("baton");
@@ -140,6 +142,14 @@ void Write(Severity severity, absl::string_view event, const LogField* begin, co
       absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
   const std::string line = LineOf(log_format.load(std::memory_order_relaxed), time, severity,
                                   ProgramName(), event, begin, end);
+  if (LogOutput* const to = output.load(std::memory_order_acquire)) {
+    to->Write(line, [&](uint64_t dropped) {
+      const LogField lines("lines", dropped);
+      return LineOf(log_format.load(std::memory_order_relaxed), time, Severity::kWarning,
+                    ProgramName(), "log_lines_dropped", &lines, &lines + 1);
+    });
+    return;
+  }
   // A single write keeps the lines of several threads and processes apart.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
@@ -149,6 +159,15 @@ void Write(Severity severity, absl::string_view event, const LogField* begin, co
 void SetLogLevel(Severity lowest) { lowest_severity = lowest; }
 void SetLogFormat(LogFormat format) { log_format = format; }
 void SetLogProgram(absl::string_view name) { ProgramName() = std::string(name); }
+void NeverWaitForLogReader() {
+  // Never destroyed: other threads may write lines until the process has ended.
+  static auto* const standard_error = new LogOutput(STDERR_FILENO);
+  output.store(standard_error, std::memory_order_release);
+}
+uint64_t LogLinesDropped() {
+  const LogOutput* const to = output.load(std::memory_order_acquire);
+  return to == nullptr ? 0 : to->dropped();
+}
 bool LogEnabled(Severity severity) {
   return severity >= lowest_severity.load(std::memory_order_relaxed);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <type_traits>
@@ -55,6 +56,12 @@ void SetLogLevel(Severity lowest);
 void SetLogFormat(LogFormat format);
 // Sets the program's name, which stands in every line. Call only from `main`, before threads start.
 void SetLogProgram(absl::string_view name);
+
+// From now on, lines are dropped and counted while the reader of standard error takes no more
+// (LogOutput). Until then, Log() waits for the reader. Call only from `main`, before threads start.
+void NeverWaitForLogReader();
+// Returns the number of lines that were dropped. Any thread.
+uint64_t LogLinesDropped();
 
 // Returns the line that Log() would write, with its line end.
 std::string LogLine(LogFormat format, absl::string_view time, Severity severity,

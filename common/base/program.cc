@@ -214,6 +214,7 @@ std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& 
   const absl::string_view path = argv[0];
   Name() = std::string(path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1));
   SetLogProgram(Name());
+  NeverWaitForLogReader();
   if (AsksForJson(argc, argv)) absl::SetFlag(&FLAGS_log_format, LogFormat::kJson);
   std::vector<std::string> positional;
   for (int i = 1; i < argc; ++i) {

@@ -12,6 +12,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "common/base/log.h"
 #include "common/base/program.h"
 
 namespace baton {
@@ -78,6 +79,9 @@ void AddProcessMetrics(absl::string_view program, MetricRegistry* registry) {
   registry->AddGauge("process_resident_memory_bytes", "Resident memory of this process, in bytes.",
                      {}, ResidentBytes);
   registry->AddGauge("process_open_fds", "Number of open file descriptors.", {}, OpenFiles);
+  registry->AddCounter("baton_log_lines_dropped_total",
+                       "Log lines that were dropped because nobody read standard error.", {},
+                       [] { return static_cast<double>(LogLinesDropped()); });
   registry->AddGauge("process_start_time_seconds",
                      "Start time of this process, in seconds since 1970-01-01 UTC.", {},
                      [start = StartSeconds()] { return start; });

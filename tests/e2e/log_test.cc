@@ -117,6 +117,29 @@ TEST(LogTest, TextIsOneLineARequestWhateverItsId) {
   EXPECT_TRUE(Lines((*cluster)->prefill(0), "prompt_ended").empty());
 }
 
+// Standard error is a pipe that nobody reads, as with a log collector that has stopped. The lines
+// of the requests fill it many times.
+TEST(LogTest, ARouterWhoseLogNobodyReadsGoesOn) {
+  const ScratchFolder folder;
+  const auto router =
+      Process::Start({"/bin/sh", "-c", R"(mkfifo "$0" && exec 3<>"$0" && exec "$@" 2>"$0")",
+                      folder.File("pipe"), BATON_BINARY_DIR "/baton-router", "--listen=127.0.0.1:0",
+                      absl::StrCat("--model=", kDemoModel)},
+                     folder.File("log"));
+  ASSERT_TRUE(router.ok()) << router.status();
+  const auto address = (*router)->WaitForLine("listening on ", kSoon);
+  ASSERT_TRUE(address.ok()) << address.status();
+  const auto stub = v1::Inference::NewStub(Dial(*address));
+  v1::GenerateRequest request = RequestNamed(std::string(1000, 'x'));
+  request.mutable_token_ids()->set_ids(0, 1 << 30);  // refused, with a line in the log
+  for (int i = 0; i < 1000; ++i) {
+    const absl::Status status = Generate(*stub, request, kSoon).status;
+    ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << i << ": " << status;
+  }
+  (*router)->Signal(SIGTERM);
+  EXPECT_EQ((*router)->Wait(kSoon).value_or(-1), 0);
+}
+
 TEST(LogTest, JsonIsOneObjectALine) {
   const ScratchFolder folder;
   const auto start = [&](const std::string& name, std::vector<std::string> flags) {
