@@ -10,6 +10,9 @@ namespace baton {
 // reports. The value has no meaning in other processes.
 absl::Time SteadyNow();
 
+// Returns the time of the system clock. For deadlines that are given to gRPC, and for showing.
+absl::Time SystemNow();
+
 // Converts a time of the system clock, such as the deadline of an RPC, to SteadyNow's time, and
 // back.
 absl::Time ToSteady(absl::Time system);

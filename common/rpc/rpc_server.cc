@@ -7,9 +7,9 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/listen_check.h"
 #include "common/base/status_macros.h"
+#include "common/base/steady_time.h"
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/limits.h"
 #include "grpc/health/v1/health.pb.h"
@@ -65,7 +65,7 @@ void RpcServer::SetServing(absl::string_view service, bool serving) {
 
 void RpcServer::Shutdown(absl::Duration grace) {
   if (server_ == nullptr) return;
-  server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+  server_->Shutdown(absl::ToChronoTime(SystemNow() + grace));
   server_->Wait();
   server_ = nullptr;
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "common/base/status_macros.h"
+#include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/status.h"
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -53,7 +53,7 @@ void RouterCalls::Stop() {
 absl::Status RouterCalls::Generate(
     const v1::GenerateRequest& request,
     const std::function<absl::Status(const v1::GenerateEvent&)>& on_event) {
-  Call call(this, absl::Now() + timeout_);
+  Call call(this, SystemNow() + timeout_);
   const auto stream = stub_->Generate(call.context(), request);
   absl::Status refused;
   v1::GenerateEvent event;
@@ -64,7 +64,7 @@ absl::Status RouterCalls::Generate(
 }
 
 absl::StatusOr<v1::TokenizeResponse> RouterCalls::Tokenize(const v1::TokenizeRequest& request) {
-  Call call(this, absl::Now() + timeout_);
+  Call call(this, SystemNow() + timeout_);
   v1::TokenizeResponse response;
   const grpc::Status status = stub_->Tokenize(call.context(), request, &response);
   if (!status.ok()) return FromGrpcStatus(status);
@@ -73,7 +73,7 @@ absl::StatusOr<v1::TokenizeResponse> RouterCalls::Tokenize(const v1::TokenizeReq
 
 absl::StatusOr<v1::DetokenizeResponse> RouterCalls::Detokenize(
     const v1::DetokenizeRequest& request) {
-  Call call(this, absl::Now() + timeout_);
+  Call call(this, SystemNow() + timeout_);
   v1::DetokenizeResponse response;
   const grpc::Status status = stub_->Detokenize(call.context(), request, &response);
   if (!status.ok()) return FromGrpcStatus(status);
@@ -81,7 +81,7 @@ absl::StatusOr<v1::DetokenizeResponse> RouterCalls::Detokenize(
 }
 
 absl::StatusOr<v1::ListModelsResponse> RouterCalls::ListModels() {
-  Call call(this, absl::Now() + timeout_);
+  Call call(this, SystemNow() + timeout_);
   v1::ListModelsResponse response;
   const grpc::Status status = stub_->ListModels(call.context(), {}, &response);
   if (!status.ok()) return FromGrpcStatus(status);
@@ -89,7 +89,7 @@ absl::StatusOr<v1::ListModelsResponse> RouterCalls::ListModels() {
 }
 
 absl::StatusOr<std::string> RouterCalls::Health() {
-  Call call(this, absl::Now() + timeout_);
+  Call call(this, SystemNow() + timeout_);
   HealthResponse response;
   const grpc::Status status = grpc::health::v1::Health::NewStub(channel_)->Check(
       call.context(), AboutInference(), &response);
@@ -118,7 +118,7 @@ absl::StatusOr<RouterCalls::HealthAndModels> RouterCalls::HealthWithModels() {
 }
 
 absl::StatusOr<std::string> RouterCalls::WhyNotServing() {
-  Call call(this, absl::Now() + absl::Seconds(2));
+  Call call(this, SystemNow() + absl::Seconds(2));
   v1::ListModelsResponse models;
   if (const grpc::Status status = stub_->ListModels(call.context(), {}, &models); !status.ok()) {
     return FromGrpcStatus(status);
@@ -130,7 +130,7 @@ absl::StatusOr<std::string> RouterCalls::WhyNotServing() {
 }
 
 absl::Status RouterCalls::WaitUntilServing() {
-  const absl::Time deadline = absl::Now() + timeout_;
+  const absl::Time deadline = SystemNow() + timeout_;
   const auto stub = grpc::health::v1::Health::NewStub(channel_);
   while (true) {
     Call call(this, deadline);

@@ -1,0 +1,76 @@
+// Sets the system clock of all programs of a cluster while requests run.
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/scratch_folder.h"
+#include "tests/cluster/cluster.h"
+
+namespace baton {
+namespace {
+
+// Makes the programs that are started while it exists use a clock that can be set.
+class SteppedClock {
+ public:
+  SteppedClock() {
+    Set(0);
+    setenv("BATON_CLOCK_STEP", folder_.File("step").c_str(), 1);
+    setenv("LD_PRELOAD", BATON_STEPPED_CLOCK, 1);
+  }
+  ~SteppedClock() { StopPreloading(); }
+  static void StopPreloading() {
+    unsetenv("LD_PRELOAD");
+    unsetenv("BATON_CLOCK_STEP");
+  }
+  // Sets the system clock of these programs to the right time plus `seconds`.
+  void Set(int64_t seconds) const {
+    std::fstream file(folder_.File("step"), std::ios::binary | std::ios::in | std::ios::out);
+    if (!file) file.open(folder_.File("step"), std::ios::binary | std::ios::out);
+    file.write(reinterpret_cast<const char*>(&seconds), sizeof(seconds));
+  }
+
+ private:
+  const ScratchFolder folder_;
+};
+
+// Requests with deadlines come before, during and after steps of an hour. None of them may fail,
+// and no worker may be lost.
+TEST(SteppedClockTest, NoDeadlineDependsOnTheSystemClock) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's library must be loaded first";
+#endif
+  const SteppedClock clock;
+  auto started = Cluster::Start({});
+  SteppedClock::StopPreloading();
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  const v1::GenerateRequest request = TokenRequest({5, 6, 7}, 4);
+  for (const int64_t seconds : {0, -3600, 0, 3600, -7200}) {
+    clock.Set(seconds);
+    for (int i = 0; i < 20; ++i) {
+      const Answer answer = Generate(cluster.stub(), request, absl::Seconds(20));
+      ASSERT_TRUE(answer.status.ok()) << "after a step to " << seconds << ": " << answer.status;
+      ASSERT_EQ(answer.summary.migrations(), 0u);
+    }
+  }
+  // The log shows that the programs really had the other clock.
+  cluster.router().Signal(SIGTERM);
+  ASSERT_TRUE(cluster.router().Wait(absl::Seconds(30)).ok());
+  const auto stopped = cluster.router().log().WaitFor("stopped", absl::Seconds(30));
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  absl::Time logged;
+  std::string error;
+  ASSERT_TRUE(absl::ParseTime("%Y-%m-%dT%H:%M:%E*SZ", stopped->substr(0, stopped->find(' ')),
+                              &logged, &error))
+      << *stopped << ": " << error;
+  EXPECT_LT(logged, absl::Now() - absl::Hours(1));
+}
+
+}  // namespace
+}  // namespace baton
