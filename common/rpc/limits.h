@@ -5,6 +5,7 @@
 namespace baton {
 
 inline constexpr int kMaxMessageBytes = 64 << 20;  // fits a prompt of millions of tokens
+inline constexpr size_t kMaxReportBytes = 1 << 20;  // a message of a worker on its Attach stream
 inline constexpr size_t kMaxCacheSaltBytes = 256;
 inline constexpr size_t kMaxCacheChanges = 4096;  // names in one CacheChanges message
 inline constexpr int kKeepaliveMs = 2000;         // a silent peer is pinged after this time
