@@ -84,8 +84,10 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   if (request.request_id().empty()) request.set_request_id(NewRequestId());
   if (status.ok()) status = room_();
   if (status.ok()) {
+    absl::Time deadline = DeadlineOf(*context);
+    if (deadline == absl::InfiniteFuture()) deadline = arrival + limits_.default_deadline;
     absl::StatusOr<CheckedRequest> checked =
-        CheckRequest(request, model_, limits_, arrival, DeadlineOf(*context));
+        CheckRequest(request, model_, limits_, arrival, deadline);
     status = checked.status();
     if (status.ok()) NameBlocks(&*checked);
     if (status.ok() && !submit_(ClientArrived{key, *std::move(checked)})) {

@@ -66,6 +66,8 @@ ABSL_FLAG(int, client_buffer_tokens, 512,
 ABSL_FLAG(
     int, max_text_bytes, 8 << 20,
     "max bytes of the text of a prompt, a Tokenize call or a Detokenize call (1 to 67108864)");
+ABSL_FLAG(absl::Duration, default_deadline, absl::Seconds(600),
+          "time limit of a request whose client sets none");
 ABSL_FLAG(int, max_text_calls, 64,
           "max Tokenize and Detokenize calls at one time; more are refused (1 to 1000000)");
 ABSL_FLAG(std::string, serve_identity, "",
@@ -108,7 +110,8 @@ std::vector<FlagGroup> FlagGroups() {
       {"Model", "model model-name serve-identity identity-lead"},
       {"Choice of workers", "mode policy prefix-index-bytes auto-prompt-tokens auto-queue-tokens"},
       {"Limits of requests",
-       "max-queued max-prompts-per-worker max-migrations max-text-bytes max-text-calls"},
+       "max-queued max-prompts-per-worker max-migrations default-deadline max-text-bytes "
+       "max-text-calls"},
       {"Waiting for workers", "pair-wait room-wait report-limit stall"},
       {"Clients", "client-buffer-tokens slow-client-limit max-connection-age"},
       {"Stopping", "drain-grace"},
@@ -189,6 +192,8 @@ RouterServer::Options OptionsFromFlags() {
       CheckedInt("max-prompts-per-worker", absl::GetFlag(FLAGS_max_prompts_per_worker), 1, 1000000);
   core.max_migrations =
       CheckedInt("max-migrations", absl::GetFlag(FLAGS_max_migrations), 0, 1000000);
+  options.limits.default_deadline =
+      CheckedTime("default-deadline", absl::GetFlag(FLAGS_default_deadline), absl::Milliseconds(1));
   core.client_buffer_tokens =
       CheckedInt("client-buffer-tokens", absl::GetFlag(FLAGS_client_buffer_tokens), 1, 1000000);
   const absl::Duration ms = absl::Milliseconds(1);

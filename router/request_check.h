@@ -20,8 +20,10 @@ struct ServedModel {
   const Tokenizer* tokenizer = nullptr;
 };
 
-// Limits on the size of requests that the router accepts.
+// Limits on the requests that the router accepts.
 struct RequestLimits {
+  // Deadline of a request whose client set none, after its arrival.
+  absl::Duration default_deadline = absl::Seconds(600);
   size_t text_bytes = 8 << 20;  // Max size of a prompt's text, and of a text to tokenise.
 };
 

@@ -577,6 +577,31 @@ TEST_F(RouterServerTest, CacheChangesOfAWorkerReachTheIndexAndTheStreamGoesOn) {
   EXPECT_TRUE(Generate(Ask("Hello", 3)).status.ok());
 }
 
+TEST_F(RouterServerTest, AMessageOfAWorkerThatIsTooLongIsRefused) {
+  StartRouter();
+  const auto membership = v1::Membership::NewStub(channel_);
+  grpc::ClientContext context;
+  const auto stream = membership->Attach(&context);
+  v1::WorkerReport report;
+  report.mutable_registration()->set_model(std::string(kMaxReportBytes, 'm'));
+  stream->Write(report);
+  v1::RouterCommand command;
+  EXPECT_FALSE(stream->Read(&command));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("bytes; at most 1048576"));
+}
+
+// No worker is attached, so the request waits until its time is over.
+TEST_F(RouterServerTest, ARequestWithoutADeadlineGetsTheRouters) {
+  RouterServer::Options options;
+  options.limits.default_deadline = absl::Milliseconds(50);
+  StartRouter(options);
+  const Outcome outcome = Generate(Ask("Hello", 3));
+  EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_THAT(outcome.status.error_message(), HasSubstr("the deadline passed"));
+}
+
 // A worker that has an attach token refuses every call without it. So a router without the token
 // could not use this worker.
 TEST_F(RouterServerTest, AWorkerWithATokenIsRefusedByARouterWithout) {
