@@ -68,7 +68,22 @@ void GenerateCall::OnWriteDone(bool ok) {
   if (writable) tell_(ClientWritable{key_});
 }
 
-void GenerateCall::OnCancel() { tell_(ClientCancelled{key_}); }
+void GenerateCall::OnCancel() {
+  {
+    MutexLock lock(&mutex_);
+    cancelled_ = true;
+  }
+  tell_(ClientCancelled{key_});
+}
+
+bool GenerateCall::cancelled() {
+  MutexLock lock(&mutex_);
+  return cancelled_;
+}
+
+void GenerateCall::Submitted() {
+  if (cancelled()) tell_(ClientCancelled{key_});
+}
 
 void GenerateCall::OnDone() {
   {

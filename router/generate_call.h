@@ -31,6 +31,11 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   // Ends the RPC. With status OK, all queued events are sent first. With another status, events
   // that gRPC has not got yet are dropped. A second call does nothing.
   void End(const absl::Status& status);
+  // True if the client has cancelled the RPC, or its connection has ended.
+  bool cancelled();
+  // Must be called after the core got the request. If the client had cancelled it before, the core
+  // is told now.
+  void Submitted();
   // Cuts the RPC, because the client does not read even its final status.
   void Abort();
 
@@ -50,6 +55,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);
   std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);  // The front event is being written.
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -35,13 +35,14 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
 
 InferenceService::InferenceService(ServedModel model, RequestLimits limits,
                                    std::optional<std::string> naming_secret, CallLimit* text_calls,
-                                   std::function<absl::Status()> room,
+                                   EncodePool* pool, std::function<absl::Status()> room,
                                    std::function<bool(CoreEvent)> submit,
                                    std::function<void(CoreEvent)> tell, Refused refused)
     : model_(std::move(model)),
       limits_(limits),
       naming_secret_(std::move(naming_secret)),
       text_calls_(text_calls),
+      pool_(pool),
       room_(std::move(room)),
       submit_(std::move(submit)),
       tell_(std::move(tell)),
@@ -83,22 +84,57 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   absl::Status status = ParseRequest(*bytes, &request);
   if (request.request_id().empty()) request.set_request_id(NewRequestId());
   if (status.ok()) status = room_();
-  if (status.ok()) {
-    absl::Time deadline = DeadlineOf(*context);
-    if (deadline == absl::InfiniteFuture()) deadline = arrival + limits_.default_deadline;
-    absl::StatusOr<CheckedRequest> checked =
-        CheckRequest(request, model_, limits_, arrival, deadline);
-    status = checked.status();
-    if (status.ok()) NameBlocks(&*checked);
-    if (status.ok() && !submit_(ClientArrived{key, *std::move(checked)})) {
-      status = absl::ResourceExhaustedError("the router is overloaded: its inbox is full");
-    }
-  }
   if (!status.ok()) {
     refused_(request, status);
     call->End(status);
+    return call.get();
+  }
+  absl::Time deadline = DeadlineOf(*context);
+  if (deadline == absl::InfiniteFuture()) deadline = arrival + limits_.default_deadline;
+  const auto shared = std::make_shared<const v1::GenerateRequest>(std::move(request));
+  status = RunOnText(*context, shared->text().size(), [this, call, key, shared, arrival, deadline] {
+    Admit(call, key, *shared, arrival, deadline);
+  });
+  if (!status.ok()) {
+    refused_(*shared, status);
+    call->End(status);
   }
   return call.get();
+}
+
+absl::Status InferenceService::RunOnText(const grpc::CallbackServerContext& context, size_t bytes,
+                                         std::function<void()> work) {
+  if (bytes > kLongText) return pool_->Submit(CallerOf(context.peer()), bytes, std::move(work));
+  work();
+  return absl::OkStatus();
+}
+
+void InferenceService::Admit(const std::shared_ptr<GenerateCall>& call, RequestKey key,
+                             const v1::GenerateRequest& request, absl::Time arrival,
+                             absl::Time deadline) {
+  const auto interrupted = [&call, arrival, deadline] {
+    if (call->cancelled()) return absl::CancelledError("the client cancelled");
+    if (SteadyNow() < deadline) return absl::OkStatus();
+    return absl::DeadlineExceededError(
+        absl::StrCat("the deadline passed ", absl::FormatDuration(deadline - arrival),
+                     " after arrival, before the text was tokenised"));
+  };
+  const auto check = [&]() -> absl::StatusOr<CheckedRequest> {
+    RETURN_IF_ERROR(interrupted());  // the text may have waited for its turn
+    return CheckRequest(request, model_, limits_, arrival, deadline, interrupted);
+  };
+  absl::StatusOr<CheckedRequest> checked = check();
+  absl::Status status = checked.status();
+  if (status.ok()) NameBlocks(&*checked);
+  if (status.ok() && !submit_(ClientArrived{key, *std::move(checked)})) {
+    status = absl::ResourceExhaustedError("the router is overloaded: its inbox is full");
+  }
+  if (status.ok()) {
+    call->Submitted();
+  } else {
+    refused_(request, status);
+    call->End(status);
+  }
 }
 
 void InferenceService::NameBlocks(CheckedRequest* checked) {
@@ -113,7 +149,8 @@ void InferenceService::NameBlocks(CheckedRequest* checked) {
 }
 
 template <typename Request>
-grpc::ServerUnaryReactor* InferenceService::Unary(const grpc::ByteBuffer* bytes,
+grpc::ServerUnaryReactor* InferenceService::Unary(const grpc::CallbackServerContext& context,
+                                                  const grpc::ByteBuffer* bytes,
                                                   grpc::ByteBuffer* response, CallLimit* limit) {
   absl::Status status;
   std::optional<CallLimit::Place> place = limit != nullptr ? limit->Take() : std::nullopt;
@@ -122,39 +159,42 @@ grpc::ServerUnaryReactor* InferenceService::Unary(const grpc::ByteBuffer* bytes,
         limit->max(), " calls of Tokenize and Detokenize are running, which is the max"));
   }
   auto* const reactor = new UnaryCall(std::move(place));
-  Request request;
-  if (status.ok()) status = ParseRequest(*bytes, &request);
+  const auto request = std::make_shared<Request>();
+  if (status.ok()) status = ParseRequest(*bytes, request.get());
   if (status.ok()) {
-    const auto answer = Answer(request);
-    status = answer.status();
-    if (status.ok()) {
-      bool own = false;
-      using Response = std::decay_t<decltype(*answer)>;
-      const grpc::Status written =
-          grpc::SerializationTraits<Response>::Serialize(*answer, response, &own);
-      BATON_CHECK(written.ok()) << written.error_message();
-    }
+    // gRPC's object for the response lives until Finish().
+    status = RunOnText(context, request->ByteSizeLong(), [this, request, response, reactor] {
+      const auto answer = Answer(*request);
+      if (answer.ok()) {
+        bool own = false;
+        using Response = std::decay_t<decltype(*answer)>;
+        const grpc::Status written =
+            grpc::SerializationTraits<Response>::Serialize(*answer, response, &own);
+        BATON_CHECK(written.ok()) << written.error_message();
+      }
+      reactor->Finish(ToGrpcStatus(answer.status()));
+    });
   }
-  reactor->Finish(ToGrpcStatus(status));
+  if (!status.ok()) reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }
 
-grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
-  return Unary<v1::TokenizeRequest>(request, response, text_calls_);
+  return Unary<v1::TokenizeRequest>(*context, request, response, text_calls_);
 }
 
-grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
-  return Unary<v1::DetokenizeRequest>(request, response, text_calls_);
+  return Unary<v1::DetokenizeRequest>(*context, request, response, text_calls_);
 }
 
-grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
-  return Unary<v1::ListModelsRequest>(request, response, nullptr);
+  return Unary<v1::ListModelsRequest>(*context, request, response, nullptr);
 }
 
 absl::StatusOr<v1::TokenizeResponse> InferenceService::Answer(const v1::TokenizeRequest& request) {

@@ -11,6 +11,7 @@
 #include "common/base/mutex.h"
 #include "router/call_limit.h"
 #include "router/core/core_events.h"
+#include "router/encode_pool.h"
 #include "router/generate_call.h"
 #include "router/request_check.h"
 
@@ -18,7 +19,8 @@ namespace baton {
 
 // The service that clients call. Its methods take raw bytes, so that a message that does not parse
 // (for example text that is not UTF-8) gets a clear InvalidArgument. Requests are checked and
-// tokenised on gRPC's threads. Requests that pass go to the core.
+// tokenised on gRPC's threads, and those with long texts on the threads of an EncodePool. Requests
+// that pass go to the core.
 class InferenceService final
     : public v1::Inference::WithRawCallbackMethod_Generate<
           v1::Inference::WithRawCallbackMethod_Tokenize<
@@ -31,13 +33,14 @@ class InferenceService final
   // - `submit` passes a checked request to the core. Returns false if the core's inbox is full.
   // - `tell` passes all other events to the core.
   // - `refused` gets each request that does not reach the core, with the reason.
-  // `text_calls` limits the number of Tokenize and Detokenize calls at the same time. A call counts
-  // until its answer has been sent. `naming_secret` is the cluster's attach token, with which the
-  // blocks of prompts get their names; not set: they get none.
+  // `pool` outlives all calls. `text_calls` limits the number of Tokenize and Detokenize calls at
+  // the same time. A call counts until its answer has been sent. `naming_secret` is the cluster's
+  // attach token, with which the blocks of prompts get their names; not set: they get none.
   InferenceService(ServedModel model, RequestLimits limits,
                    std::optional<std::string> naming_secret, CallLimit* text_calls,
-                   std::function<absl::Status()> room, std::function<bool(CoreEvent)> submit,
-                   std::function<void(CoreEvent)> tell, Refused refused);
+                   EncodePool* pool, std::function<absl::Status()> room,
+                   std::function<bool(CoreEvent)> submit, std::function<void(CoreEvent)> tell,
+                   Refused refused);
 
   // Returns the call of a request; null if its RPC is over. Any thread.
   std::shared_ptr<GenerateCall> Find(RequestKey key);
@@ -61,16 +64,26 @@ class InferenceService final
   absl::StatusOr<v1::TokenizeResponse> Answer(const v1::TokenizeRequest& request);
   absl::StatusOr<v1::DetokenizeResponse> Answer(const v1::DetokenizeRequest& request);
   absl::StatusOr<v1::ListModelsResponse> Answer(const v1::ListModelsRequest& request);
+  // Texts of more bytes are tokenised on the pool's threads.
+  static constexpr size_t kLongText = 16 << 10;
+  // Runs `work` on a text of `bytes` bytes, now or on a thread of the pool.
+  absl::Status RunOnText(const grpc::CallbackServerContext& context, size_t bytes,
+                         std::function<void()> work);
+  // Checks a request and passes it to the core.
+  void Admit(const std::shared_ptr<GenerateCall>& call, RequestKey key,
+             const v1::GenerateRequest& request, absl::Time arrival, absl::Time deadline);
   // Names the blocks of the request's prompt, unless the request uses no cached KV.
   void NameBlocks(CheckedRequest* checked);
   template <typename Request>
-  grpc::ServerUnaryReactor* Unary(const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response,
+  grpc::ServerUnaryReactor* Unary(const grpc::CallbackServerContext& context,
+                                  const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response,
                                   CallLimit* limit);
 
   const ServedModel model_;
   const RequestLimits limits_;
   const std::optional<std::string> naming_secret_;
   CallLimit* const text_calls_;
+  EncodePool* const pool_;
   const std::function<absl::Status()> room_;
   const std::function<bool(CoreEvent)> submit_;
   const std::function<void(CoreEvent)> tell_;

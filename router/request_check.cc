@@ -26,14 +26,23 @@ constexpr size_t kMaxBadWordBytes = 1000;
 
 absl::StatusOr<std::vector<TokenId>> PromptTokens(const v1::GenerateRequest& request,
                                                   const ServedModel& model,
-                                                  const RequestLimits& limits) {
+                                                  const RequestLimits& limits,
+                                                  std::function<absl::Status()> interrupted) {
   std::vector<TokenId> tokens;
   if (request.prompt_case() == v1::GenerateRequest::kText) {
     if (request.text().empty()) return absl::InvalidArgumentError("text is empty");
     RETURN_IF_ERROR(CheckTextSize("text", request.text(), limits));
     absl::StatusOr<std::vector<TokenId>> encoded = model.tokenizer->Encode(
         request.text(), {.parse_special = request.parse_special(),
-                         .add_special = !request.has_add_special() || request.add_special()});
+                         .add_special = !request.has_add_special() || request.add_special(),
+                         .max_tokens = static_cast<size_t>(model.config.context - 1),
+                         .interrupted = std::move(interrupted)});
+    if (absl::IsOutOfRange(encoded.status())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("text: ", encoded.status().message(), "; the model's context of ",
+                       model.config.context, " tokens must hold it and at least one more"));
+    }
+    if (!encoded.ok() && !absl::IsInvalidArgument(encoded.status())) return encoded.status();
     if (!encoded.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("text: ", encoded.status().message()));
     }
@@ -159,7 +168,8 @@ int AnswersWanted(const v1::GenerateRequest& request) {
 
 absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                             const ServedModel& model, const RequestLimits& limits,
-                                            absl::Time arrival, absl::Time deadline) {
+                                            absl::Time arrival, absl::Time deadline,
+                                            std::function<absl::Status()> interrupted) {
   CheckedRequest checked;
   checked.arrival = arrival;
   checked.deadline = deadline;
@@ -213,7 +223,8 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
     checked.answers = static_cast<int>(params.n());
   }
 
-  ASSIGN_OR_RETURN(std::vector<TokenId> prompt, PromptTokens(request, model, limits));
+  ASSIGN_OR_RETURN(std::vector<TokenId> prompt,
+                   PromptTokens(request, model, limits, std::move(interrupted)));
   checked.prompt = std::move(prompt);
   const int64_t sum = static_cast<int64_t>(checked.prompt.size()) + checked.sampling.max_tokens;
   if (sum > model.config.context) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -30,10 +31,12 @@ struct RequestLimits {
 // Checks everything about a request that does not depend on the workers, and turns its prompt into
 // tokens. It may take long for a long text, so call it on another thread than the core's. Returns
 // NotFound for another model. Returns InvalidArgument, with field and value, for any other fault.
-// Any thread.
+// `interrupted` is called now and then while a text is tokenised, which stops with the first status
+// that is not OK; it may be empty. Any thread.
 absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                             const ServedModel& model, const RequestLimits& limits,
-                                            absl::Time arrival, absl::Time deadline);
+                                            absl::Time arrival, absl::Time deadline,
+                                            std::function<absl::Status()> interrupted = nullptr);
 
 // Makes an id for a request that came without one. Any thread.
 std::string NewRequestId();

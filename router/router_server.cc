@@ -58,7 +58,7 @@ struct RouterServer::Parts {
         inference(
             options.model, options.limits,
             options.core.prefix_index_bytes > 0 ? std::optional(options.token) : std::nullopt,
-            &text_calls,
+            &text_calls, &encode_pool,
             // Runs before the prompt is tokenised, so that it costs little to refuse a request.
             [this, limit = static_cast<size_t>(options.core.max_queued)] {
               if (queued < limit) return absl::OkStatus();
@@ -114,6 +114,8 @@ struct RouterServer::Parts {
   Inbox<CoreEvent> inbox;
   const std::shared_ptr<Wakeup> wakeup = std::make_shared<Wakeup>();  // Wakes the loop.
   CallLimit text_calls;
+  EncodePool encode_pool{
+      {.threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 8)}};
   RequestMetrics metrics;
   const v1::ServingMode core_mode;
   InferenceService inference;

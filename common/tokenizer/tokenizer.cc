@@ -16,6 +16,8 @@
 namespace baton {
 namespace {
 
+constexpr size_t kWordsBetweenInterrupts = 256;
+
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
 constexpr size_t kMaxBytesOfToken = size_t{1} << 20;
 constexpr size_t kMaxBytesOfTokens = size_t{1} << 30;
@@ -198,9 +200,18 @@ absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(absl::string_view utf8,
 
   Bpe::Scratch scratch;
   absl::Status status;
+  size_t words = 0;
   const auto encode = [&](absl::string_view text, bool at_start) {
-    const absl::Status split = pre_tokenizer_->Split(
-        text, at_start, [&](absl::string_view word) { model_->Encode(word, &scratch, &ids); });
+    const absl::Status split = pre_tokenizer_->Split(text, at_start, [&](absl::string_view word) {
+      if (!status.ok()) return;
+      model_->Encode(word, &scratch, &ids);
+      if (ids.size() > options.max_tokens) {
+        status = absl::OutOfRangeError(
+            absl::StrCat("the text has more than ", options.max_tokens, " tokens"));
+      } else if (++words % kWordsBetweenInterrupts == 0 && options.interrupted) {
+        status = options.interrupted();
+      }
+    });
     status.Update(split);
   };
   raw_tokens_.Split(

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +29,12 @@ struct EncodeOptions {
   bool parse_special = false;
   // Puts BOS and EOS around the text as the tokeniser's template says.
   bool add_special = true;
+  // Encoding stops, with OutOfRange, when the text turns out to have more tokens than this. If the
+  // tokeniser makes one word of a long text, it notices only behind that word.
+  size_t max_tokens = std::numeric_limits<size_t>::max();
+  // Called every few hundred words. Encoding stops with the first status that is not OK. May be
+  // empty.
+  std::function<absl::Status()> interrupted;
 };
 
 // Converts text to token ids and back, as a Hugging Face tokenizer.json describes. The ids are
@@ -43,7 +52,8 @@ class Tokenizer {
 
   // Converts text to ids. Returns InvalidArgument for text that is not UTF-8, with the offset of
   // the first wrong byte, and for text for which a regular expression of the tokeniser exceeds
-  // its limits. For empty text, returns only the tokens that the tokeniser's template adds.
+  // its limits. Returns OutOfRange, or the status of `interrupted`, if the options stop it. For
+  // empty text, returns only the tokens that the tokeniser's template adds.
   absl::StatusOr<std::vector<TokenId>> Encode(absl::string_view utf8,
                                               EncodeOptions options = {}) const;
 

@@ -27,7 +27,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 // Combinations of {parse_special, add_special}, in the order of the golden files.
-constexpr EncodeOptions kModes[] = {{false, false}, {true, false}, {false, true}, {true, true}};
+const EncodeOptions kModes[] = {{false, false}, {true, false}, {false, true}, {true, true}};
 
 class GoldenTest : public testing::TestWithParam<std::string> {
  protected:

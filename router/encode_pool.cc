@@ -1,0 +1,88 @@
+#include "router/encode_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace baton {
+
+EncodePool::EncodePool(Options options) : options_(options) {
+  BATON_CHECK(options.threads >= 2) << options.threads << " threads";
+  for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+EncodePool::~EncodePool() {
+  {
+    MutexLock lock(&mutex_);
+    BATON_CHECK(waiting_ == 0) << waiting_ << " texts still wait";
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+absl::Status EncodePool::Submit(const std::string& caller, size_t bytes,
+                                std::function<void()> work) {
+  MutexLock lock(&mutex_);
+  if (waiting_ >= options_.max_waiting || bytes_ + bytes > options_.max_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("the router is overloaded: ", waiting_,
+                                                     " texts of ", bytes_,
+                                                     " bytes wait to be tokenised"));
+  }
+  const auto [found, added] = callers_.try_emplace(caller);
+  if (added) found->second.start = virtual_time_;
+  found->second.jobs.push_back({bytes, std::move(work)});
+  ++waiting_;
+  bytes_ += bytes;
+  changed_.SignalAll();
+  return absl::OkStatus();
+}
+
+std::map<std::string, EncodePool::Caller>::iterator EncodePool::Next() {
+  const bool large_may_begin = large_running_ + 1 < options_.threads;
+  auto next = callers_.end();
+  for (auto it = callers_.begin(); it != callers_.end(); ++it) {
+    if (!large_may_begin && Large(it->second.jobs.front())) continue;
+    if (next == callers_.end() || it->second.start < next->second.start) next = it;
+  }
+  return next;
+}
+
+void EncodePool::Run() {
+  MutexLock lock(&mutex_);
+  while (true) {
+    const auto next = Next();
+    if (next == callers_.end()) {
+      if (stopping_) return;
+      changed_.Wait(&mutex_);
+      continue;
+    }
+    Caller& caller = next->second;
+    Job job = std::move(caller.jobs.front());
+    caller.jobs.pop_front();
+    virtual_time_ = std::max(virtual_time_, caller.start);
+    caller.start += job.bytes;
+    if (caller.jobs.empty()) callers_.erase(next);
+    --waiting_;
+    bytes_ -= job.bytes;
+    large_running_ += Large(job);
+    mutex_.Unlock();
+    job.work();
+    job.work = nullptr;
+    mutex_.Lock();
+    if (Large(job)) {
+      --large_running_;
+      changed_.SignalAll();
+    }
+  }
+}
+
+std::string CallerOf(absl::string_view peer) {
+  const size_t port = peer.rfind(':');
+  const bool address = peer.substr(0, 5) == "ipv4:" || peer.substr(0, 5) == "ipv6:";
+  return std::string(address && port > 4 ? peer.substr(0, port) : peer);
+}
+
+}  // namespace baton

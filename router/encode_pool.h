@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "common/base/mutex.h"
+
+namespace baton {
+
+// Threads that turn long texts into tokens. gRPC's threads must not do it: a few callers with long
+// texts would occupy all of them, and every other call would wait.
+//
+// Callers take turns, weighed by bytes: the next text is that of the caller that has had the fewest
+// bytes since it began to wait (start-time fair queueing, Goyal et al., 1996). At most all threads
+// but one work on large texts, so a shorter text never waits for a large one to end. Any thread.
+class EncodePool {
+ public:
+  struct Options {
+    int threads = 2;                 // at least 2
+    size_t max_waiting = 1024;       // texts that wait
+    size_t max_bytes = 64 << 20;     // bytes of all texts that wait
+    size_t large_bytes = 256 << 10;  // a text with more bytes is large
+  };
+  explicit EncodePool(Options options);
+  // Waits for work that has begun. The caller must have seen to it that no other work is left.
+  ~EncodePool();
+  EncodePool(const EncodePool&) = delete;
+  EncodePool& operator=(const EncodePool&) = delete;
+
+  // Queues `work` on a text of `bytes` bytes. Returns ResourceExhausted, and drops the work, if too
+  // much waits already.
+  absl::Status Submit(const std::string& caller, size_t bytes, std::function<void()> work);
+
+ private:
+  struct Job {
+    size_t bytes;
+    std::function<void()> work;
+  };
+  // A caller with waiting work.
+  struct Caller {
+    std::deque<Job> jobs;
+    uint64_t start = 0;  // virtual time, in bytes, at which its next job may begin
+  };
+  void Run();
+  bool Large(const Job& job) const { return job.bytes > options_.large_bytes; }
+  // Returns the caller whose turn it is; callers_.end() if no waiting job may begin.
+  std::map<std::string, Caller>::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Options options_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<std::string, Caller> callers_ ABSL_GUARDED_BY(mutex_);
+  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0, bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int large_running_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t virtual_time_ ABSL_GUARDED_BY(mutex_) = 0;  // start of the job that began last
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+// Returns the part of gRPC's name of a peer that names the caller: its address without the port.
+std::string CallerOf(absl::string_view peer);
+
+}  // namespace baton

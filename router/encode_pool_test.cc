@@ -1,0 +1,116 @@
+#include "router/encode_pool.h"
+
+#include <latch>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/mutex.h"
+
+namespace baton {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr size_t kLarge = 1000;
+
+// A pool of two threads. One of them is held by a large text, so that the other one does all small
+// texts one after the other. The order of the texts is recorded.
+class EncodePoolTest : public ::testing::Test {
+ protected:
+  EncodePoolTest() {
+    Hold("holder of the large", kLarge + 1, &large_);
+    Hold("holder of the small", 1, &small_);
+  }
+  ~EncodePoolTest() override {
+    if (!small_.try_wait()) small_.count_down();
+    if (!large_.try_wait()) large_.count_down();
+    AwaitAll();
+    pool_ = nullptr;
+  }
+  // Occupies a thread until `gate` opens.
+  void Hold(const std::string& caller, size_t bytes, std::latch* gate) {
+    std::latch begun(1);
+    ASSERT_TRUE(pool_
+                    ->Submit(caller, bytes,
+                             [&begun, gate] {
+                               begun.count_down();
+                               gate->wait();
+                             })
+                    .ok());
+    begun.wait();
+  }
+  absl::Status Submit(const std::string& caller, size_t bytes) {
+    const absl::Status status = pool_->Submit(caller, bytes, [this, caller] {
+      MutexLock lock(&mutex_);
+      order_.push_back(caller);
+      changed_.SignalAll();
+    });
+    submitted_ += status.ok();
+    return status;
+  }
+  // Waits until all texts of Submit() are done. Returns the order in which they began.
+  std::vector<std::string> AwaitAll() {
+    MutexLock lock(&mutex_);
+    while (order_.size() < submitted_) changed_.Wait(&mutex_);
+    return order_;
+  }
+  // Lets the thread for small texts run until all of them are done. Returns their order.
+  std::vector<std::string> RunSmall() {
+    small_.count_down();
+    return AwaitAll();
+  }
+
+  std::latch large_{1}, small_{1};
+  size_t submitted_ = 0;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::string> order_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<EncodePool> pool_ = std::make_unique<EncodePool>(EncodePool::Options{
+      .threads = 2, .max_waiting = 12, .max_bytes = 5000, .large_bytes = kLarge});
+};
+
+TEST_F(EncodePoolTest, CallersTakeTurns) {
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(Submit("a", 10).ok());
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(Submit("b", 10).ok());
+  EXPECT_THAT(RunSmall(), ElementsAre("a", "b", "a", "b", "a", "a"));
+}
+
+TEST_F(EncodePoolTest, TurnsAreWeighedByBytes) {
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(Submit("a", 300).ok());
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(Submit("b", 100).ok());
+  EXPECT_THAT(RunSmall(), ElementsAre("a", "b", "b", "b", "a", "b"));
+}
+
+TEST_F(EncodePoolTest, ALargeTextNeverTakesTheLastThread) {
+  std::latch second(1);
+  ASSERT_TRUE(pool_->Submit("a", kLarge + 1, [&second] { second.count_down(); }).ok());
+  ASSERT_TRUE(Submit("b", 10).ok());
+  EXPECT_THAT(RunSmall(), ElementsAre("b"));
+  EXPECT_FALSE(second.try_wait());
+  large_.count_down();
+  second.wait();
+}
+
+TEST_F(EncodePoolTest, ItRefusesWhatIsTooMuch) {
+  const absl::Status bytes = Submit("a", 5001);
+  EXPECT_EQ(bytes.code(), absl::StatusCode::kResourceExhausted);
+  for (int i = 0; i < 11; ++i) EXPECT_TRUE(Submit("a", 1).ok());
+  EXPECT_TRUE(Submit("b", 1).ok());
+  const absl::Status number = Submit("b", 1);
+  EXPECT_EQ(number.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(number.message()), HasSubstr("12 texts of 12 bytes wait"));
+}
+
+TEST(CallerOfTest, IsTheAddressWithoutThePort) {
+  EXPECT_EQ(CallerOf("ipv4:127.0.0.1:5000"), "ipv4:127.0.0.1");
+  EXPECT_EQ(CallerOf("ipv6:%5B::1%5D:5000"), "ipv6:%5B::1%5D");
+  EXPECT_EQ(CallerOf("unix:/tmp/a:b"), "unix:/tmp/a:b");
+}
+
+}  // namespace
+}  // namespace baton
