@@ -91,6 +91,9 @@ ABSL_FLAG(absl::Duration, stall, absl::Seconds(5),
 ABSL_FLAG(absl::Duration, max_connection_age, absl::ZeroDuration(),
           "approximate age of a connection at which its client is asked to connect anew, so that "
           "clients leave a router that DNS no longer names; running answers go on; 0: never");
+ABSL_FLAG(absl::Duration, hang_limit, absl::Seconds(10),
+          "max time that the router's loop may make no progress, 200ms or more; after it health is "
+          "NOT_SERVING until the loop goes on");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(30),
           "max time for running requests to finish after SIGTERM");
 
@@ -114,7 +117,7 @@ std::vector<FlagGroup> FlagGroups() {
        "max-text-calls"},
       {"Waiting for workers", "pair-wait room-wait report-limit stall"},
       {"Clients", "client-buffer-tokens slow-client-limit max-connection-age"},
-      {"Stopping", "drain-grace"},
+      {"Stopping and hanging", "drain-grace hang-limit"},
       {"Log", "log-level log-format"}};
 }
 
@@ -194,6 +197,8 @@ RouterServer::Options OptionsFromFlags() {
       CheckedInt("max-migrations", absl::GetFlag(FLAGS_max_migrations), 0, 1000000);
   options.limits.default_deadline =
       CheckedTime("default-deadline", absl::GetFlag(FLAGS_default_deadline), absl::Milliseconds(1));
+  options.hang_limit =
+      CheckedTime("hang-limit", absl::GetFlag(FLAGS_hang_limit), absl::Milliseconds(200));
   core.client_buffer_tokens =
       CheckedInt("client-buffer-tokens", absl::GetFlag(FLAGS_client_buffer_tokens), 1, 1000000);
   const absl::Duration ms = absl::Milliseconds(1);

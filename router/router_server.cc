@@ -108,6 +108,10 @@ struct RouterServer::Parts {
   }
   bool RunOnce(absl::Time now);
   void CarryOut(CoreAction action);
+  // Sets the health that clients see.
+  void TellHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(server_mutex);
+  // Runs on the watch thread. Notes whether the loop makes progress.
+  void WatchPulse(absl::Time now);
   // Waits until `reached` returns true after a turn of the event loop, but not longer than `limit`.
   bool WaitUntil(const std::function<bool()>& reached, absl::Duration limit);
 
@@ -125,6 +129,11 @@ struct RouterServer::Parts {
   std::unique_ptr<RpcServer> server;
   Mutex server_mutex;
   bool server_open ABSL_GUARDED_BY(server_mutex) = true;  // True until Shutdown closes it.
+  bool core_serves ABSL_GUARDED_BY(server_mutex) = false;
+  bool hangs ABSL_GUARDED_BY(server_mutex) = false;  // The loop has been silent for too long.
+  Pulse pulse;
+  std::optional<PulseWatch> watch;
+  std::unique_ptr<Loop> watch_loop;
 
   Mutex mutex;
   CondVar turned;
@@ -214,10 +223,8 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
           inference.SetServing(a);
           {
             MutexLock lock(&server_mutex);
-            if (server_open) {
-              server->SetServing(kInference, a.serving);
-              server->SetServing("", a.serving);
-            }
+            core_serves = a.serving;
+            TellHealth();
           }
           Log(Severity::kInfo, a.serving ? "serving" : "not_serving",
               {{"prefill_workers", a.prefill_workers},
@@ -229,6 +236,25 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
         }
       },
       action);
+}
+
+void RouterServer::Parts::TellHealth() {
+  if (!server_open) return;
+  server->SetServing(kInference, core_serves && !hangs);
+  server->SetServing("", core_serves && !hangs);
+}
+
+void RouterServer::Parts::WatchPulse(absl::Time now) {
+  const bool silent = !watch->Silent(now).empty();
+  MutexLock lock(&server_mutex);
+  if (hangs == silent) return;
+  hangs = silent;
+  TellHealth();
+  if (hangs) {
+    Log(Severity::kError, "hangs", {{"threads", "router"}});
+  } else {
+    Log(Severity::kInfo, "hangs_no_more");
+  }
 }
 
 bool RouterServer::Parts::WaitUntil(const std::function<bool()>& reached, absl::Duration limit) {
@@ -265,8 +291,17 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
       std::make_unique<Loop>(Loop::Options{.name = "router",
                                            .idle = kIdle,
                                            .next_turn = [parts] { return parts->next_wake; },
-                                           .wakeup = parts->wakeup.get()},
+                                           .wakeup = parts->wakeup.get(),
+                                           .pulse = &parts->pulse},
                              [parts](absl::Time now) { return parts->RunOnce(now); });
+  parts->watch.emplace(options.hang_limit);
+  parts->watch->Add("router", &parts->pulse);
+  parts->watch_loop = std::make_unique<Loop>(
+      Loop::Options{.name = "watch", .idle = std::min(options.hang_limit / 8, absl::Seconds(1))},
+      [parts](absl::Time now) {
+        parts->WatchPulse(now);
+        return false;
+      });
   return router;
 }
 
@@ -316,6 +351,7 @@ void RouterServer::Shutdown(absl::Duration grace) {
   // All RPCs from clients are over. The router's RPCs to workers were cancelled and end by
   // themselves.
   p.WaitUntil(idle, absl::InfiniteDuration());
+  p.watch_loop = nullptr;
   p.loop->Stop();
 }
 

@@ -27,6 +27,8 @@ class RouterServer {
     absl::Duration connect_limit = absl::Milliseconds(kConnectLimitMs);
     // Max Tokenize and Detokenize calls at one time. Further calls end with ResourceExhausted.
     int max_text_calls = 64;
+    // While the loop has made no progress for longer than this, health is NOT_SERVING.
+    absl::Duration hang_limit = absl::Seconds(10);
     RouterCoreOptions
         core;  // Start() sets model_name, context_tokens, vocab and new_decoder from `model`.
   };

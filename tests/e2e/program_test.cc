@@ -697,5 +697,26 @@ TEST(ProgramTest, AWorkerWithAThreadThatHangsCountsAsDeadUntilItGetsOn) {
   }
 }
 
+// Clients and Kubernetes must not choose a router whose loop hangs, although gRPC's threads answer.
+TEST(ProgramTest, ARouterWhoseLoopHangsDoesNotServeUntilItGetsOn) {
+  auto started = Cluster::Start({.router_flags = {"--hang-limit=500ms"}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  AwaitHealth(cluster.address(), "", Health::SERVING);
+  {
+    const HungThread hung(cluster.router().pid(), "router");
+    if (hung.refused() != 0) {
+      GTEST_SKIP() << "threads of other processes may not be held here: "
+                   << strerror(hung.refused());
+    }
+    ASSERT_TRUE(hung.held());
+    AwaitHealth(cluster.address(), "baton.v1.Inference", Health::NOT_SERVING);
+    AwaitHealth(cluster.address(), "", Health::NOT_SERVING);
+  }
+  AwaitHealth(cluster.address(), "", Health::SERVING);
+  AwaitHealth(cluster.address(), "baton.v1.Inference", Health::SERVING);
+  EXPECT_TRUE(Generate(cluster.stub(), TokenRequest({5, 6, 7}, 4)).status.ok());
+}
+
 }  // namespace
 }  // namespace baton
