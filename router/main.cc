@@ -88,6 +88,10 @@ ABSL_FLAG(absl::Duration, report_limit, absl::Seconds(3),
 ABSL_FLAG(absl::Duration, stall, absl::Seconds(5),
           "max silence of an RPC to a worker whose load reports have stopped; then the worker "
           "counts as dead");
+ABSL_FLAG(absl::Duration, leg_silence_limit, absl::Seconds(60),
+          "max silence of an RPC to a worker that reports its load and should be sending tokens; "
+          "then another worker takes over the request. While the worker computes a prompt, this is "
+          "the limit per 1,000 tokens that it has to compute");
 ABSL_FLAG(absl::Duration, max_connection_age, absl::ZeroDuration(),
           "approximate age of a connection at which its client is asked to connect anew, so that "
           "clients leave a router that DNS no longer names; running answers go on; 0: never");
@@ -115,7 +119,7 @@ std::vector<FlagGroup> FlagGroups() {
       {"Limits of requests",
        "max-queued max-prompts-per-worker max-migrations default-deadline max-text-bytes "
        "max-text-calls"},
-      {"Waiting for workers", "pair-wait room-wait report-limit stall"},
+      {"Waiting for workers", "pair-wait room-wait report-limit stall leg-silence-limit"},
       {"Clients", "client-buffer-tokens slow-client-limit max-connection-age"},
       {"Stopping and hanging", "drain-grace hang-limit"},
       {"Log", "log-level log-format"}};
@@ -211,6 +215,8 @@ RouterServer::Options OptionsFromFlags() {
   core.room_wait = CheckedTime("room-wait", absl::GetFlag(FLAGS_room_wait), absl::ZeroDuration());
   core.report_limit = CheckedTime("report-limit", absl::GetFlag(FLAGS_report_limit), ms);
   core.stall_limit = CheckedTime("stall", absl::GetFlag(FLAGS_stall), ms);
+  core.leg_silence_limit =
+      CheckedTime("leg-silence-limit", absl::GetFlag(FLAGS_leg_silence_limit), ms);
   return options;
 }
 

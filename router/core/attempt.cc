@@ -135,8 +135,8 @@ Attempt::End Attempt::TryDecode() {
     // The next attempt avoids this prefill worker: a decode worker may be able to pull from another
     // one.
     request_.NoteFailedBy(prefill_worker_);
-    return Broken(absl::UnavailableError(
-        absl::StrCat("no decode worker can pull from ", request_.summary.prefill_address)));
+    return Broken(nullptr, absl::UnavailableError(absl::StrCat("no decode worker can pull from ",
+                                                               request_.summary.prefill_address)));
   }
   legs_.WaitForRoom(&request_);
   room_.refused_by.clear();
@@ -399,7 +399,7 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
   }
   absl::Status status = absl::DataLossError(
       absl::StrCat("token ", id, " at position ", position, " is not possible: ", why));
-  if (leg == nullptr) return Broken(std::move(status));
+  if (leg == nullptr) return Broken(nullptr, std::move(status));
   return LegFailed(*leg, std::move(status), false);
 }
 
@@ -418,23 +418,25 @@ Attempt::End Attempt::LegFailed(Leg& leg, absl::Status status, bool ended) {
   const RequestSummary& summary = request_.summary;
   status = WithContext(status, leg.prefill ? absl::StrCat("prefill on ", summary.prefill_address)
                                            : absl::StrCat("decode on ", summary.decode_address));
-  if (status.code() == absl::StatusCode::kInvalidArgument) {
-    return EndsWith(AttemptEnd::Kind::kFailed, std::move(status));
+  if (absl::IsInvalidArgument(status)) {
+    // The router has checked the request. If one worker finds it invalid, another is asked.
+    if (request_.invalid_by != 0) return EndsWith(AttemptEnd::Kind::kFailed, std::move(status));
+    request_.invalid_by = leg.worker;
   }
-  return leg.prefill ? PrefillFailed(leg.worker, std::move(status))
-                     : DecodeFailed(leg.worker, std::move(status));
+  return leg.prefill ? PrefillFailed(leg, std::move(status)) : DecodeFailed(leg, std::move(status));
 }
 
-Attempt::End Attempt::PrefillFailed(WorkerKey worker, absl::Status status) {
+Attempt::End Attempt::PrefillFailed(const Leg& leg, absl::Status status) {
   if (status.code() == absl::StatusCode::kResourceExhausted && !ticket_) {
     ++core_.counters.prefill_refused;
-    return Refused(worker, std::move(status));
+    return Refused(leg.worker, std::move(status));
   }
-  request_.NoteFailedBy(worker);
-  return Broken(std::move(status));
+  request_.NoteFailedBy(leg.worker);
+  return Broken(&leg, std::move(status));
 }
 
-Attempt::End Attempt::DecodeFailed(WorkerKey worker, absl::Status status) {
+Attempt::End Attempt::DecodeFailed(const Leg& leg, absl::Status status) {
+  const WorkerKey worker = leg.worker;
   const bool full = status.code() == absl::StatusCode::kResourceExhausted;
   if (full && colocated_ && !reserved_) {
     ++core_.counters.decode_refused;
@@ -448,7 +450,7 @@ Attempt::End Attempt::DecodeFailed(WorkerKey worker, absl::Status status) {
   }
   request_.NoteFailedBy(worker);
   request_.NoteFailedBy(prefill_worker_);
-  return Broken(std::move(status), /*lost_decode=*/true);
+  return Broken(&leg, std::move(status), /*lost_decode=*/true);
 }
 
 Attempt::End Attempt::Refused(WorkerKey worker, absl::Status status) {
@@ -458,13 +460,17 @@ Attempt::End Attempt::Refused(WorkerKey worker, absl::Status status) {
   return EndsWith(AttemptEnd::Kind::kRefused, std::move(status));
 }
 
-Attempt::End Attempt::Broken(absl::Status status, bool lost_decode) const {
+Attempt::End Attempt::Broken(const Leg* leg, absl::Status status, bool lost_decode) const {
   absl::string_view phase = ticket_ ? "prefill" : "queue";
   if (lost_decode || times_.first_token) phase = "pull";
   if (colocated_) phase = reserved_ ? "prefill" : "queue";
   if (handed_over_) phase = "decode";
   End end = EndsWith(AttemptEnd::Kind::kBroken, std::move(status));
   end->phase = phase;
+  if (leg != nullptr) {
+    end->leg = leg->key;
+    end->worker = leg->worker;
+  }
   return end;
 }
 
@@ -473,6 +479,14 @@ Attempt::End Attempt::CheckTimers() {
   for (Leg* leg : {prefill_leg_, decode_leg_}) {
     if (leg == nullptr || leg->request == nullptr || leg->paused) continue;
     const Worker* worker = workers_.Find(leg->worker);
+    if (core_.now >= TooSilentAt(*leg)) {
+      absl::Status silent = absl::UnavailableError(
+          absl::StrCat("worker ", worker == nullptr ? "" : worker->name.address,
+                       " reports its load, but sent nothing for this request for ",
+                       absl::FormatDuration(core_.now - leg->heard)));
+      if (End end = LegFailed(*leg, std::move(silent), false)) return end;
+      continue;
+    }
     if (core_.now < leg->heard + options.stall_limit ||
         (worker != nullptr && !workers_.Stale(*worker, core_.now))) {
       continue;
@@ -502,6 +516,7 @@ absl::Time Attempt::WakeAt() const {
   if (room_.since) wake = std::min(room_.retry, *room_.since + options.room_wait);
   for (const Leg* leg : {prefill_leg_, decode_leg_}) {
     if (leg == nullptr || leg->paused) continue;
+    wake = std::min(wake, TooSilentAt(*leg));
     absl::Time check = leg->heard + options.stall_limit;
     if (const Worker* worker = workers_.Find(leg->worker)) {
       check = std::max(check, worker->reported + options.report_limit + absl::Nanoseconds(1));
@@ -509,6 +524,20 @@ absl::Time Attempt::WakeAt() const {
     wake = std::min(wake, check);
   }
   return wake;
+}
+
+absl::Time Attempt::TooSilentAt(const Leg& leg) const {
+  // A decode worker may keep a sequence waiting for a free place in its batch until it has sent the
+  // first token.
+  const bool decodes = !leg.prefill && handed_over_;
+  const bool computes_prompt =
+      leg.prefill ? ticket_ && !times_.first_token : colocated_ && reserved_ && !handed_over_;
+  if (!decodes && !computes_prompt) return absl::InfiniteFuture();
+  uint64_t thousands = 1;
+  if (const Worker* worker = workers_.Find(leg.worker); computes_prompt && worker != nullptr) {
+    thousands += worker->prompt_tokens / 1000;
+  }
+  return leg.heard + core_.options.leg_silence_limit * static_cast<int64_t>(thousands);
 }
 
 void Attempt::FlushClient() {

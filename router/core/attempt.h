@@ -46,6 +46,9 @@ struct AttemptEnd {
   absl::Status status;  // Set for all kinds but kAnswered.
   AnswerEnd answer;
   absl::string_view phase;  // Set for kBroken: what the lost worker was doing.
+  // The RPC that failed, and its worker; 0 if the attempt ended for another reason.
+  LegKey leg = 0;
+  WorkerKey worker = 0;
 };
 
 // One numbered attempt at a request. It has legs, which are RPCs to workers: a prefill leg and then
@@ -64,7 +67,7 @@ struct AttemptEnd {
 //   prefill leg full before it took the prompt        kRefused
 //   colocated leg full before it reserved blocks      kRefused
 //   decode leg full                                   the ticket goes to another worker, or waits
-//   InvalidArgument of either leg                     kFailed
+//   InvalidArgument of either leg                     kBroken; kFailed if it is the second one
 //   decode leg ends with Outgrown                     kOutgrown
 //   prefill leg broken after decode has sent tokens   goes on, because decode holds the KV
 //   anything else, too long a silence included        kBroken
@@ -113,6 +116,8 @@ class Attempt {
   const std::optional<v1::DecodeFinished>& finished() const { return finished_; }
   // Worker that computes the prompt; 0 if colocated.
   WorkerKey prefill_worker() const { return prefill_worker_; }
+  // The worker that has sent tokens of the answer; 0 if none has.
+  WorkerKey answered_by() const { return handed_over_ ? decode_worker_ : 0; }
   // True while this attempt waits until some decode worker has free blocks for its KV, and no
   // decode worker is being asked now.
   bool waits_for_room() const { return decode_leg_ == nullptr && room_.since; }
@@ -136,6 +141,9 @@ class Attempt {
   StartDecode OpenDecode(const ChosenWorker& chosen, uint64_t prompt_tokens);
   // Offers the ticket to the best decode worker. If none can take it, the ticket waits.
   End TryDecode();
+  // Time at which the leg, which is an RPC to a worker, will have been silent for too long although
+  // its worker reports (leg_silence_limit). InfiniteFuture while it may be silent.
+  absl::Time TooSilentAt(const Leg& leg) const;
   void CloseLeg(Leg& leg, bool cancel);
 
   End OnFirstToken(const v1::FirstToken& first);
@@ -150,8 +158,8 @@ class Attempt {
   // Adds a token to the answer. `leg` is the leg that sent it, or null if that leg has ended.
   End TakeToken(Leg* leg, v1::Token token);
 
-  End PrefillFailed(WorkerKey worker, absl::Status status);
-  End DecodeFailed(WorkerKey worker, absl::Status status);
+  End PrefillFailed(const Leg& leg, absl::Status status);
+  End DecodeFailed(const Leg& leg, absl::Status status);
   // Fails the leg (an RPC to a worker) with DataLoss, because the worker sent something that cannot
   // be right. The error message is `pieces`, joined.
   template <class... Pieces>
@@ -162,7 +170,8 @@ class Attempt {
   // prompt that the client asked for.
   End CheckScored(Leg& leg);
   End Refused(WorkerKey worker, absl::Status status);
-  End Broken(absl::Status status, bool lost_decode = false) const;
+  // `leg` is the RPC that failed, or null.
+  End Broken(const Leg* leg, absl::Status status, bool lost_decode = false) const;
 
   CoreContext& core_;
   Membership& membership_;

@@ -278,15 +278,16 @@ INSTANTIATE_TEST_SUITE_P(Statuses, BackToPrefillTest,
                                            absl::CancelledError("killed"),
                                            absl::InternalError("bug"), absl::OkStatus()));
 
-TEST_F(RouterCoreTest, InvalidArgumentOfAWorkerGoesToTheClient) {
+TEST_F(RouterCoreTest, InvalidArgumentOfTwoWorkersGoesToTheClient) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);
+  const std::string first = h.At(h.PrefillLeg()).worker.address;
   h.End(h.PrefillLeg(), absl::InvalidArgumentError("never fits: 99 of 10"));
-  ExpectFailed(r, Code::kInvalidArgument, "never fits: 99 of 10");
-  const RequestKey s = h.Arrive(Prompt(5), 6);
+  ASSERT_NE(h.PrefillLeg(), 0u);
+  EXPECT_NE(h.At(h.PrefillLeg()).worker.address, first);
   h.Ticket(h.PrefillLeg());
   h.End(h.DecodeLeg(), absl::InvalidArgumentError("never fits there"));
-  ExpectFailed(s, Code::kInvalidArgument, "never fits there");
+  ExpectFailed(r, Code::kInvalidArgument, "never fits there");
   EXPECT_TRUE(AtRest());
 }
 

@@ -23,6 +23,7 @@ Leg& Legs::Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_
          .prompt_tokens = prompt_tokens,
          .cached_tokens = std::min(cached_tokens, prompt_tokens)};
   ++worker.legs;
+  worker.health.Began(key, core_->now);
   if (!prefill) worker.new_blocks += worker.BlocksFor(membership_->NeedOf(*request).tokens);
   if (prompt_tokens > 0) ++worker.prompts;
   worker.prompt_tokens += leg.prompt_tokens;
@@ -78,6 +79,7 @@ void Legs::Close(Leg& leg, bool cancel) {
   PromptDone(leg);
   if (Worker* worker = membership_->workers().Find(leg.worker)) {
     --worker->legs;
+    worker->health.Ended(leg.key);
     if (worker->legs == 0 && worker->attach == 0) membership_->ForgetAt(core_->now);
   }
   queue_->LookAgain();

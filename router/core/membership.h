@@ -50,6 +50,8 @@ class Membership {
   bool RefreshDue() const;
   // Logs a warning if the worker does not have the served identity.
   void WarnOfIdentity(const Worker& worker) const;
+  // Notes that a worker was ejected or is used again, for the metrics.
+  void HealthChanged() { serving_due_ = true; }
   // Drops workers that have been detached for a while (forget_after) and have no open RPC. Does
   // nothing before this is due.
   void Forget();

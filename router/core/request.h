@@ -108,6 +108,7 @@ struct Request {
   bool may_find_cached_kv() const {
     return checked.prefix_cache && !refresh_cache && !awaits_scores();
   }
+  // Records a worker in failed_by.
   void NoteFailedBy(WorkerKey worker) {
     if (worker != 0 && !WasFailedBy(worker)) failed_by.push_back(worker);
   }
@@ -139,6 +140,17 @@ struct Request {
   // Workers that have failed this request, or sent KV to a worker that did. They are chosen only if
   // there is no other.
   std::vector<WorkerKey> failed_by;
+  bool counted_failure = false;  // A failure of this request was counted against a worker.
+  WorkerKey invalid_by = 0;      // Worker that found the request invalid; 0: none.
+  // Attempts in a row that were broken by a worker that did not die, and brought no new token.
+  int broken_in_a_row = 0;
+  size_t tokens_at_break = 0;  // Tokens of the answer at the end of the last broken attempt.
+  // Worker that broke the last attempt, and was counted in broken_in_a_row although it may have
+  // died; 0: none.
+  WorkerKey suspect = 0;
+  // Set while the request may not be tried again unless `suspect` turns out to have died. Then the
+  // status with which the request ends.
+  std::optional<absl::Status> gives_up;
   // Workers that the client's other answers were given last, by LegKind; 0: none.
   std::array<WorkerKey, std::size(kLegKinds)> siblings = {};
   absl::Status last_failure;  // Reason for which the last attempt ended.

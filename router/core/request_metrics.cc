@@ -127,6 +127,21 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
                          "Time from a change of a worker's prefix cache until the router's index "
                          "has it, in seconds. One value per message.",
                          {}, &cache_event_lag);
+  constexpr char kFailures[] =
+      "Requests that a worker failed while it was attached. One request counts once.";
+  constexpr char kEjections[] =
+      "Times that a worker got no more requests for a while, because it failed several in a row.";
+  registry->AddCounter("baton_router_worker_failures_total", kFailures, {{"role", "prefill"}},
+                       &prefill_failures);
+  registry->AddCounter("baton_router_worker_failures_total", kFailures, {{"role", "decode"}},
+                       &decode_failures);
+  registry->AddCounter("baton_router_worker_ejections_total", kEjections, {{"role", "prefill"}},
+                       &prefill_ejections);
+  registry->AddCounter("baton_router_worker_ejections_total", kEjections, {{"role", "decode"}},
+                       &decode_ejections);
+  registry->AddCounter("baton_router_retries_refused_total",
+                       "Answers that failed because too many of the latest attempts were retries.",
+                       {}, &retries_refused);
   constexpr char kExpected[] =
       "Prompt tokens that the router expected the worker that computes the prompt to have cached.";
   registry->AddCounter("baton_router_expected_cached_tokens_total", kExpected,
@@ -137,7 +152,7 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
        {std::pair{"prefill", &prefill_workers}, std::pair{"decode", &decode_workers}}) {
     for (size_t state = 0; state < std::size(kWorkerStates); ++state) {
       registry->AddGauge("baton_router_workers",
-                         "Attached workers, by state: ready, draining or lost.",
+                         "Attached workers, by state: ready, draining, lost or ejected.",
                          {{"role", role}, {"state", std::string(kWorkerStates[state])}},
                          [gauge = &(*workers)[state]] { return double(gauge->value()); });
     }

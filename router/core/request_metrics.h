@@ -22,9 +22,10 @@ struct RequestMetrics {
   // Phases of v1::Timing, in the order in which a request passes through them.
   static constexpr absl::string_view kPhases[] = {
       "queue", "prefill", "handover_hidden", "handover_exposed", "decode_wait", "decode"};
-  // State of a worker that has attached. kLost: its stream is closed, or its reports have stopped.
-  enum WorkerState { kReady, kDraining, kLost };
-  static constexpr absl::string_view kWorkerStates[] = {"ready", "draining", "lost"};
+  // State of a worker that has attached. kEjected: ready, but kept from requests because it failed
+  // too many. kLost: its stream is closed, or its reports have stopped.
+  enum WorkerState { kReady, kDraining, kLost, kEjected };
+  static constexpr absl::string_view kWorkerStates[] = {"ready", "draining", "lost", "ejected"};
   // Reason why a ready worker gets no requests.
   enum UnusedReason { kOtherIdentity, kNoPartner };
   static constexpr absl::string_view kUnusedReasons[] = {"other_identity", "no_partner"};
@@ -60,6 +61,9 @@ struct RequestMetrics {
   Counter slow_clients;  // Requests ended because their client read too slowly.
   std::array<Gauge, std::size(kWorkerStates)> prefill_workers, decode_workers;
   std::array<Gauge, std::size(kUnusedReasons)> unused_prefill, unused_decode;
+  // Requests that workers of each role have failed, and ejections of such workers.
+  Counter prefill_failures, decode_failures, prefill_ejections, decode_ejections;
+  Counter retries_refused;  // Requests that failed because too many attempts were retries.
 
   Gauge prefix_index_bytes, prefix_index_names;  // Memory of the prefix index, and names in it.
   // Names that the prefix index evicted to make room, and changes and hints that found no room.

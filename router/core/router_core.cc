@@ -12,6 +12,7 @@
 #include "router/core/legs.h"
 #include "router/core/membership.h"
 #include "router/core/request_queue.h"
+#include "router/core/retry_budget.h"
 
 namespace baton {
 namespace {
@@ -22,6 +23,25 @@ absl::Duration PauseBefore(int migration) {
   if (migration <= 1) return absl::ZeroDuration();
   return std::min(absl::Milliseconds(10) * (1 << std::min(migration - 2, 6)),
                   absl::Milliseconds(500));
+}
+
+// Time after the end of an RPC to a worker within which the worker's Attach stream ends too, if its
+// process has died.
+constexpr absl::Duration kDeathNotice = absl::Milliseconds(250);
+
+// Returns true if an attempt that ended with this status counts against its worker.
+bool IsFault(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:    // the pull of KV was too slow; unclear whose fault
+    case absl::StatusCode::kFailedPrecondition:  // the lease on KV ran out, or a table was outgrown
+    case absl::StatusCode::kInvalidArgument:     // NoteSuccess counts it, if it was wrong
+    case absl::StatusCode::kResourceExhausted:
+      return false;
+    default:
+      return true;
+  }
 }
 
 // Returns the status of a request whose client has left. A client also leaves when its deadline
@@ -71,6 +91,15 @@ class RouterCore::Impl {
   // Destroys the attempt after a worker was lost, or after the sequence became too long for the
   // rotary table of its KV. The request goes back to the queue with the tokens so far, or ends.
   void Restart(Request& request, const AttemptEnd& end);
+  // Counts an attempt that a living worker broke. Returns the status with which the request ends if
+  // it may not be tried again.
+  absl::Status CountBroken(Request& request);
+  // Tries requests again that would end now if their worker had not died.
+  void StopSuspecting();
+  // Count how workers have served the request, and eject a worker that fails too often.
+  void NoteFailure(Request& request, const AttemptEnd& end);
+  void NoteFailureOf(WorkerKey worker, LegKey leg, const absl::Status& status);
+  void NoteSuccess(const Request& request);
   void Answer(Request& request, const AnswerEnd& end);
   // Fails the request in any state. Does nothing if the request has finished.
   void Fail(Request& request, absl::Status status);
@@ -79,6 +108,7 @@ class RouterCore::Impl {
   void FailOthers();
 
   const AttemptTools tools_{core, membership, legs, clients};
+  RetryBudget retries_;
 };
 
 RouterCore::RouterCore(RouterCoreOptions options)
@@ -161,7 +191,9 @@ void RouterCore::Impl::Handle(CoreEvent event, absl::Time now) {
                  },
                  [&](WorkerCached& e) { membership.Cached(std::move(e)); },
                  [&](WorkerDetached& e) {
-                   if (membership.Detach(e.attach)) WorkersChanged();
+                   if (!membership.Detach(e.attach)) return;
+                   WorkersChanged();
+                   StopSuspecting();
                  },
                  [&](Overslept& e) {
                    membership.Excuse(e.by);
@@ -248,6 +280,7 @@ void RouterCore::Impl::AttachWorker(const WorkerAttached& event) {
   if (worker == nullptr) return;
   WorkersChanged();
   membership.WarnOfIdentity(*worker);
+  if (!replaced.empty()) StopSuspecting();
   for (const LegKey key : legs.ListeningTo(replaced)) {
     Leg* leg = legs.Find(key);
     // An earlier failure in this loop may have closed this leg (one RPC to a worker).
@@ -270,6 +303,7 @@ void RouterCore::Impl::Dispatch() {
   queue.RunRound(legs.Awaited(), clients.bound(),
                  [this](Request& request, const absl::StatusOr<Placement>& place) {
                    if (!place.ok()) return Fail(request, place.status());
+                   retries_.Began(core.now);
                    clients.Bind(request, place->worker->identity);
                    request.tried = true;
                    request.attempt = std::make_unique<Attempt>(tools_, &request, *place);
@@ -287,8 +321,10 @@ void RouterCore::Impl::AfterEvent(Request& request, Attempt::End end) {
     if (absl::IsDataLoss(end->status) || absl::IsInternal(end->status)) {
       request.attempt->TellWorkersToForget();
     }
+    NoteFailure(request, *end);
     switch (end->kind) {
       case AttemptEnd::Kind::kAnswered:
+        NoteSuccess(request);
         Answer(request, end->answer);
         break;
       case AttemptEnd::Kind::kFailed:
@@ -325,6 +361,12 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
     return Fail(request, absl::DeadlineExceededError(end.status.message()));
   }
   absl::Duration pause;
+  if (const WorkerKey suspect = std::exchange(request.suspect, 0);
+      suspect != 0 && membership.workers().Dead(suspect, core.now)) {
+    --request.broken_in_a_row;
+  }
+  if (generated > request.tokens_at_break) request.broken_in_a_row = 0;
+  request.tokens_at_break = generated;
   // A sequence that is too long for its rotary table is no failure, and counts against no limit.
   if (end.kind == AttemptEnd::Kind::kOutgrown) {
     ++core.counters.outgrown;
@@ -346,11 +388,89 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
          {"migrations", migrations},
          {"because", end.status.ToString()}});
     request.last_failure = end.status;
+    if (end.kind == AttemptEnd::Kind::kBroken && end.worker != 0 &&
+        !membership.workers().Dead(end.worker, core.now)) {
+      request.suspect = end.worker;
+      if (absl::Status counted = CountBroken(request); !counted.ok()) {
+        request.gives_up = std::move(counted);
+      }
+    }
     if (absl::IsDataLoss(end.status) || absl::IsInternal(end.status)) request.refresh_cache = true;
     pause = PauseBefore(migrations);
+    if (request.gives_up) pause = std::max(pause, kDeathNotice);
   }
   request.queue = {.since = core.now, .not_before = core.now + pause};
   queue.Add(request, /*front=*/false);
+}
+
+absl::Status RouterCore::Impl::CountBroken(Request& request) {
+  const absl::Status& error = request.last_failure;
+  // Every worker would find the request invalid, so it is not tried at the cost of others.
+  const auto status = [&](absl::Status otherwise) {
+    return absl::IsInvalidArgument(error) ? error : otherwise;
+  };
+  if (++request.broken_in_a_row > core.options.max_broken) {
+    return status(absl::InternalError(absl::StrCat(
+        "gave up after ", request.broken_in_a_row,
+        " attempts in a row that failed without a new token; the last error: ", error.message())));
+  }
+  if (retries_.Take(core.now)) return absl::OkStatus();
+  core.metrics->retries_refused.Add();
+  return status(absl::UnavailableError(absl::StrCat(
+      "not tried again, because ", retries_.retries(), " of the last ", retries_.attempts(),
+      " attempts were retries; the last error: ", error.message())));
+}
+
+void RouterCore::Impl::StopSuspecting() {
+  for (auto& [key, request] : clients.all()) {
+    if (!request.gives_up || !membership.workers().Dead(request.suspect, core.now)) continue;
+    request.gives_up.reset();
+    request.queue.not_before = absl::InfinitePast();
+    queue.LookAgain();
+    core.timers.Update(request);
+  }
+}
+
+void RouterCore::Impl::NoteFailure(Request& request, const AttemptEnd& end) {
+  if (end.worker == 0 || !IsFault(end.status)) return;
+  const Worker* worker = membership.workers().Find(end.worker);
+  const bool probe = worker != nullptr && worker->health.Probes(end.leg);
+  if (request.counted_failure && !probe) return;
+  request.counted_failure = true;
+  NoteFailureOf(end.worker, end.leg, end.status);
+  // KV that arrives wrong may be the fault of the worker that sent it.
+  const WorkerKey sender = request.attempt->prefill_worker();
+  if (absl::IsDataLoss(end.status) && sender != end.worker) NoteFailureOf(sender, 0, end.status);
+}
+
+void RouterCore::Impl::NoteFailureOf(WorkerKey key, LegKey leg, const absl::Status& status) {
+  WorkerTable& workers = membership.workers();
+  if (workers.Dead(key, core.now)) return;
+  Worker& worker = *workers.Find(key);
+  RequestMetrics& metrics = *core.metrics;
+  (worker.prefill() ? metrics.prefill_failures : metrics.decode_failures).Add();
+  if (!worker.health.Failed(leg) || !workers.MayEject(worker, core.now)) return;
+  worker.health.Eject(core.now);
+  (worker.prefill() ? metrics.prefill_ejections : metrics.decode_ejections).Add();
+  membership.HealthChanged();
+  Log(Severity::kWarning, "worker_ejected",
+      {{"worker", worker.name.address},
+       {"for", absl::FormatDuration(worker.health.until() - core.now)},
+       {"because", status.ToString()}});
+}
+
+void RouterCore::Impl::NoteSuccess(const Request& request) {
+  const Attempt& attempt = *request.attempt;
+  for (const WorkerKey key : {attempt.prefill_worker(), attempt.answered_by()}) {
+    Worker* const worker = membership.workers().Find(key);
+    if (worker == nullptr || !worker->health.Succeeded(core.now)) continue;
+    membership.HealthChanged();
+    Log(Severity::kInfo, "worker_in_use_again", {{"worker", worker->name.address}});
+  }
+  if (request.invalid_by != 0 && !request.counted_failure) {
+    NoteFailureOf(request.invalid_by, 0,
+                  absl::InvalidArgumentError("found a request invalid that another worker served"));
+  }
 }
 
 void RouterCore::Impl::Answer(Request& request, const AnswerEnd& end) {
@@ -417,6 +537,11 @@ void RouterCore::Impl::CheckTimers(Request& request) {
                       absl::StrCat("every worker for its prompt was full for ",
                                    absl::FormatDuration(core.now - *entry.refused_since),
                                    "; the last error: ", request.last_failure.message())));
+  } else if (entry.not_before <= core.now && request.gives_up) {
+    if (!membership.workers().Dead(request.suspect, core.now)) {
+      return Fail(request, *std::exchange(request.gives_up, std::nullopt));
+    }
+    StopSuspecting();
   } else if (entry.not_before <= core.now) {
     entry.not_before = absl::InfinitePast();
     queue.LookAgain();

@@ -61,6 +61,9 @@ struct RouterCoreOptions {
   int max_prompts_per_worker = 64;  // Max prompts at one worker that have no first token yet.
   // Max times that a request goes back to prefill; then it ends with Unavailable.
   int max_migrations = 64;
+  // Max attempts of a request in a row that a living worker breaks without a new token. One more
+  // ends the request with Internal.
+  int max_broken = 4;
   // A sequence pauses while this many of its tokens wait for the client.
   int client_buffer_tokens = 512;
   // Max time for which client_buffer_tokens may wait for the client. After that the request ends
@@ -76,6 +79,10 @@ struct RouterCoreOptions {
   // A leg (one RPC to a worker) counts as broken if no event has come for this time and the
   // worker's last report is older than report_limit.
   absl::Duration stall_limit = absl::Seconds(5);
+  // A leg counts as broken, even if its worker reports its load, if no event has come for this time
+  // while the worker computes: from the first token on, and while it computes the prompt. A prompt
+  // gets this time for every 1,000 tokens that the worker has to compute, rounded up.
+  absl::Duration leg_silence_limit = absl::Seconds(60);
   // Time after which a detached worker without legs is dropped.
   absl::Duration forget_after = absl::Seconds(3);
   RequestMetrics* metrics = nullptr;  // Outlives the core. May be null.

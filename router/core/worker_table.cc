@@ -90,6 +90,31 @@ RouteCandidate CandidateOf(LegKind leg, const Worker& worker, const Need& need) 
       .free_blocks = free};
 }
 
+// The workers that fit a need. Those that are ejected count only if there are no others.
+class Found {
+ public:
+  // Adds a worker that fits. `free` is true if it may get the request now. `candidate` returns the
+  // facts about it.
+  template <class MakeCandidate>
+  void Add(const Worker& worker, bool free, absl::Time now, const MakeCandidate& candidate) {
+    Group& group = worker.health.Out(now) ? ejected_ : in_use_;
+    group.any = true;
+    if (free) group.candidates.push_back(candidate());
+  }
+  std::vector<RouteCandidate>& Best() { return Used().candidates; }
+  // True if a worker fits but may not get the request now.
+  bool busy() { return Used().any; }
+
+ private:
+  struct Group {
+    bool any = false;
+    std::vector<RouteCandidate> candidates;
+  };
+  Group& Used() { return in_use_.any ? in_use_ : ejected_; }
+
+  Group in_use_, ejected_;
+};
+
 }  // namespace
 
 int64_t Worker::capacity_tokens() const {
@@ -376,8 +401,7 @@ ChosenWorker WorkerTable::Pick(LegKind leg, const Need& need,
 
 WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& places,
                                                absl::Time now, ChosenWorker* chosen) {
-  bool busy = false;
-  std::vector<RouteCandidate> candidates;
+  Found found;
   for (const auto& [key, partners] : partners_) {
     const Worker& worker = workers_.at(key);
     if (!Ready(worker, now) || worker.capacity_tokens() < need.tokens) continue;
@@ -387,12 +411,11 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& p
           return Ready(*decode, now) && decode->capacity_tokens() >= need.tokens;
         });
     if (!partner) continue;
-    if (!HasPlace(worker, places, now) || MaySendTo(partners.decode, places.awaited)) {
-      busy = true;
-      continue;
-    }
-    candidates.push_back(CandidateOf(LegKind::kPrefill, worker, need));
+    const bool free = HasPlace(worker, places, now) && !MaySendTo(partners.decode, places.awaited);
+    found.Add(worker, free, now, [&] { return CandidateOf(LegKind::kPrefill, worker, need); });
   }
+  std::vector<RouteCandidate>& candidates = found.Best();
+  const bool busy = found.busy();
   if (candidates.empty()) return busy ? Choice::kBusy : Choice::kNone;
   FindCached(LegKind::kPrefill, need, &candidates);
   *chosen = Pick(LegKind::kPrefill, need, candidates);
@@ -401,19 +424,17 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& p
 
 WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places& places,
                                                  absl::Time now, ChosenWorker* chosen) {
-  bool busy = false;
-  std::vector<RouteCandidate> candidates;
+  Found found;
   for (const auto& [key, worker] : workers_) {
     if (worker.prefill() || !Ready(worker, now) || worker.capacity_tokens() < need.tokens ||
         !HasIdentity(worker, need)) {
       continue;
     }
-    if (!HasPlace(worker, places, now) || places.awaited.contains(key)) {
-      busy = true;
-      continue;
-    }
-    candidates.push_back(CandidateOf(LegKind::kColocated, worker, need));
+    const bool free = HasPlace(worker, places, now) && !places.awaited.contains(key);
+    found.Add(worker, free, now, [&] { return CandidateOf(LegKind::kColocated, worker, need); });
   }
+  std::vector<RouteCandidate>& candidates = found.Best();
+  const bool busy = found.busy();
   if (candidates.empty()) return busy ? Choice::kBusy : Choice::kNone;
   FindCached(LegKind::kColocated, need, &candidates);
   if (places.uncached < std::numeric_limits<uint64_t>::max()) {
@@ -441,6 +462,24 @@ bool WorkerTable::AnyPlace(Role role, const std::set<ModelIdentity>& identities,
   });
 }
 
+bool WorkerTable::MayEject(const Worker& worker, absl::Time now) const {
+  int ready = 0, ejected = 0;
+  for (const auto& [key, other] : workers_) {
+    if (other.prefill() != worker.prefill() || other.identity != worker.identity ||
+        !Ready(other, now)) {
+      continue;
+    }
+    ++ready;
+    ejected += other.health.ejected() && key != worker.name.key;
+  }
+  return ejected + 1 < ready && ejected + 1 <= (ready + 1) / 2;
+}
+
+bool WorkerTable::Dead(WorkerKey key, absl::Time now) const {
+  const auto found = workers_.find(key);
+  return found == workers_.end() || !Ready(found->second, now);
+}
+
 std::vector<Worker*> WorkerTable::PartnersFor(const Worker& prefill, const Need& need,
                                               absl::Time now) const {
   std::vector<Worker*> partners;
@@ -457,13 +496,15 @@ ChosenWorker WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,
                                        int* partners) {
   const std::vector<Worker*> all = PartnersFor(prefill, need, now);
   *partners = static_cast<int>(all.size());
-  std::vector<RouteCandidate> candidates;
+  Found found;
   for (const Worker* worker : all) {
     if (std::find(refused_by.begin(), refused_by.end(), worker->name.key) != refused_by.end()) {
       continue;
     }
-    candidates.push_back(CandidateOf(LegKind::kDecode, *worker, need));
+    found.Add(*worker, /*free=*/true, now,
+              [&] { return CandidateOf(LegKind::kDecode, *worker, need); });
   }
+  std::vector<RouteCandidate>& candidates = found.Best();
   if (candidates.empty()) return {};
   FindCached(LegKind::kDecode, need, &candidates);
   return Pick(LegKind::kDecode, need, candidates);
@@ -504,7 +545,8 @@ WorkerTable::Use WorkerTable::UseOf(const Worker& worker,
                                     v1::ServingMode mode) const {
   if (worker.identity != served) return Use::kOtherIdentity;
   const bool alone = !worker.prefill() && mode != v1::SERVING_MODE_DISAGGREGATED;
-  return alone || paired_.contains(worker.name.key) ? Use::kUsed : Use::kNoPartner;
+  if (!alone && !paired_.contains(worker.name.key)) return Use::kNoPartner;
+  return worker.health.ejected() ? Use::kEjected : Use::kUsed;
 }
 
 void WorkerTable::CountStates(const std::optional<ModelIdentity>& served, v1::ServingMode mode,
@@ -513,9 +555,10 @@ void WorkerTable::CountStates(const std::optional<ModelIdentity>& served, v1::Se
   int unused[2][std::size(RequestMetrics::kUnusedReasons)] = {};
   for (const auto& [key, worker] : workers_) {
     const bool lost = worker.attach == 0 || worker.replaced || Stale(worker, now);
-    ++states[worker.prefill()][lost                     ? RequestMetrics::kLost
-                               : worker.load.draining() ? RequestMetrics::kDraining
-                                                        : RequestMetrics::kReady];
+    ++states[worker.prefill()][lost                      ? RequestMetrics::kLost
+                               : worker.load.draining()  ? RequestMetrics::kDraining
+                               : worker.health.ejected() ? RequestMetrics::kEjected
+                                                         : RequestMetrics::kReady];
     if (!Ready(worker, now)) continue;
     const Use use = UseOf(worker, served, mode);
     if (use == Use::kOtherIdentity) ++unused[worker.prefill()][RequestMetrics::kOtherIdentity];

@@ -20,6 +20,7 @@
 #include "router/core/model_identity.h"
 #include "router/core/request_metrics.h"
 #include "router/core/routing_policy.h"
+#include "router/core/worker_health.h"
 
 namespace baton {
 
@@ -54,6 +55,7 @@ struct Worker {
   uint64_t others_sequences = 0;
   // The worker refused a prompt as full; it gets no prompt before this time.
   absl::Time full_until = absl::InfinitePast();
+  WorkerHealth health;  // Decides if its failures keep requests away from it.
 
   bool prefill() const { return registration.role() == v1::WORKER_ROLE_PREFILL; }
   // Longest sequence that the worker can hold, in tokens. Its context and its whole pool of blocks
@@ -199,6 +201,8 @@ class WorkerTable {
     // So their free blocks are kept for the ticket.
     std::set<WorkerKey> awaited;
   };
+  // An ejected worker (WorkerHealth) is chosen only if all workers that fit the need are ejected.
+
   // Lets the routing policy choose a prefill worker that has a place for a prompt and a decode
   // worker to pull its KV. Does not take the place: Legs::Open does. Returns kBusy if workers fit
   // the need but none has a place, and kNone if no worker fits. Sets `*chosen` only for kTaken.
@@ -225,6 +229,13 @@ class WorkerTable {
                             int* partners);
   // Name of the transport between two workers as the decode worker reported it; empty if unknown.
   static std::string LinkName(const Worker& decode, WorkerEpoch prefill_epoch);
+
+  // True if one more worker of this role and identity may be ejected now (WorkerHealth): then at
+  // most half of the ready workers, rounded up, are ejected, and at least one is not.
+  bool MayEject(const Worker& worker, absl::Time now) const;
+  // True if the worker's process has probably ended or is about to: it is unknown, detached,
+  // replaced, stale or draining.
+  bool Dead(WorkerKey key, absl::Time now) const;
 
   // Returns every attached worker whose list of peers differs from the list it was last sent, with
   // the new list. The caller has to send it. `pairs_wanted` is true if a worker is of no use
@@ -254,7 +265,7 @@ class WorkerTable {
 
  private:
   // Use of a ready worker: it gets requests, or the reason why it gets none.
-  enum class Use { kUsed, kOtherIdentity, kNoPartner };
+  enum class Use { kUsed, kOtherIdentity, kNoPartner, kEjected };
   Use UseOf(const Worker& worker, const std::optional<ModelIdentity>& served,
             v1::ServingMode mode) const;
 

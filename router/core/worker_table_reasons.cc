@@ -162,6 +162,8 @@ std::vector<std::string> WorkerTable::Unused(const std::optional<ModelIdentity>&
     std::string why;
     if (use == Use::kOtherIdentity) {
       why = absl::StrCat("it has identity ", worker.identity.ToString());
+    } else if (use == Use::kEjected) {
+      why = "it failed several requests in a row";
     } else {
       why = WithoutPartner(worker);
       if (why.empty()) {

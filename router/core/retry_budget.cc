@@ -1,0 +1,37 @@
+#include "router/core/retry_budget.h"
+
+#include <algorithm>
+
+namespace baton {
+
+RetryBudget::Second& RetryBudget::At(absl::Time now) {
+  const int64_t number = absl::ToUnixSeconds(now);
+  for (Second& second : seconds_) {
+    if (second.number <= number - kSeconds) second = {};
+  }
+  Second& second = seconds_[static_cast<size_t>(number % kSeconds)];
+  if (second.number != number) second = {.number = number};
+  return second;
+}
+
+bool RetryBudget::Take(absl::Time now) {
+  Second& second = At(now);
+  const auto share = static_cast<uint64_t>(kShare * static_cast<double>(attempts()));
+  if (retries() >= std::max(kAlways, share)) return false;
+  ++second.retries;
+  return true;
+}
+
+uint64_t RetryBudget::attempts() const {
+  uint64_t sum = 0;
+  for (const Second& second : seconds_) sum += second.attempts;
+  return sum;
+}
+
+uint64_t RetryBudget::retries() const {
+  uint64_t sum = 0;
+  for (const Second& second : seconds_) sum += second.retries;
+  return sum;
+}
+
+}  // namespace baton

@@ -1,0 +1,377 @@
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "router/core/retry_budget.h"
+#include "router/core/worker_health.h"
+#include "router/testing/router_core_fixture.h"
+
+// Tests of what the router does about workers that fail many requests, and about requests that fail
+// on every worker.
+namespace baton {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
+const absl::Time kStart = absl::FromUnixSeconds(1000);
+
+// --- WorkerHealth ---
+
+// Fails the requests that eject a worker.
+void FailUntilEjected(WorkerHealth* health, absl::Time now) {
+  for (int i = 1; i < WorkerHealth::kFailures; ++i) ASSERT_FALSE(health->Failed(i));
+  ASSERT_TRUE(health->Failed(99));
+  health->Eject(now);
+}
+
+TEST(WorkerHealthTest, OnlyFailuresInARowEject) {
+  WorkerHealth health;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(health.Failed(i), i % WorkerHealth::kFailures == WorkerHealth::kFailures - 1);
+    if (i % WorkerHealth::kFailures == WorkerHealth::kFailures - 1) {
+      EXPECT_FALSE(health.Succeeded(kStart));
+    }
+  }
+  EXPECT_FALSE(health.Out(kStart));
+}
+
+TEST(WorkerHealthTest, AProbeThatSucceedsBringsTheWorkerBack) {
+  WorkerHealth health;
+  FailUntilEjected(&health, kStart);
+  EXPECT_TRUE(health.Out(kStart));
+  const absl::Time probe = health.until();
+  EXPECT_EQ(probe - kStart, WorkerHealth::kFirstPause);
+  EXPECT_FALSE(health.Out(probe));
+  EXPECT_TRUE(health.ejected());
+  health.Began(7, probe);
+  EXPECT_TRUE(health.Out(probe)) << "a second request came beside the probe";
+  EXPECT_TRUE(health.Succeeded(probe));
+  EXPECT_FALSE(health.ejected());
+}
+
+TEST(WorkerHealthTest, EachFailedProbeDoublesThePauseUpToAMinute) {
+  WorkerHealth health;
+  absl::Time now = kStart;
+  FailUntilEjected(&health, now);
+  absl::Duration pause = WorkerHealth::kFirstPause;
+  for (LegKey leg = 100; leg < 120; ++leg) {
+    EXPECT_EQ(health.until() - now, pause);
+    now = health.until();
+    health.Began(leg, now);
+    health.Ended(leg);  // the end of the RPC comes before its failure is counted
+    ASSERT_TRUE(health.Failed(leg));
+    health.Eject(now);
+    pause = std::min(2 * pause, WorkerHealth::kMaxPause);
+  }
+  EXPECT_EQ(pause, WorkerHealth::kMaxPause);
+}
+
+TEST(WorkerHealthTest, RequestsFromBeforeTheEjectionDoNotProlongIt) {
+  WorkerHealth health;
+  FailUntilEjected(&health, kStart);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(health.Failed(i));
+}
+
+TEST(WorkerHealthTest, AProbeThatWasCancelledIsFollowedByAnother) {
+  WorkerHealth health;
+  FailUntilEjected(&health, kStart);
+  health.Began(7, health.until());
+  health.Ended(7);
+  EXPECT_FALSE(health.Out(health.until()));
+  EXPECT_TRUE(health.ejected());
+}
+
+TEST(WorkerHealthTest, AWorkerThatServedForAMinuteBeginsWithAShortPause) {
+  WorkerHealth health;
+  absl::Time now = kStart;
+  for (const absl::Duration served : {absl::Seconds(1), absl::Seconds(1), absl::Minutes(2)}) {
+    FailUntilEjected(&health, now);
+    now = health.until();
+    health.Began(7, now);
+    health.Succeeded(now);
+    now += served;
+  }
+  FailUntilEjected(&health, now);
+  EXPECT_EQ(health.until() - now, WorkerHealth::kFirstPause);
+}
+
+// --- RetryBudget ---
+
+TEST(RetryBudgetTest, TenRetriesAreAlwaysAllowed) {
+  RetryBudget budget;
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(budget.Take(kStart));
+  EXPECT_FALSE(budget.Take(kStart + absl::Seconds(9)));
+  EXPECT_TRUE(budget.Take(kStart + absl::Seconds(10)));
+}
+
+TEST(RetryBudgetTest, MoreRetriesAreAFifthOfTheAttempts) {
+  RetryBudget budget;
+  int retries = 0;
+  for (int i = 0; i < 10000; ++i) {
+    const absl::Time now = kStart + absl::Milliseconds(i);
+    budget.Began(now);
+    retries += budget.Take(now);
+  }
+  EXPECT_GE(retries, 2000 - 1);
+  EXPECT_LE(retries, 2000 + 10);
+  EXPECT_EQ(budget.attempts(), 10000u);
+}
+
+// --- The core ---
+
+class SickWorkersTest : public RouterCoreTest {
+ protected:
+  // Attaches decode workers d1, d2 and so on, which compute prompts too.
+  void Attach(int workers) {
+    RouterCoreOptions options = CoreHarness::Options();
+    options.mode = v1::SERVING_MODE_COLOCATED;
+    options.policy = RoutingPolicyKind::kRoundRobin;
+    options.metrics = &metrics_;
+    hub_ = std::make_unique<CoreHarness>(options);
+    for (int i = 1; i <= workers; ++i) {
+      attached_[absl::StrCat("d", i, ":1")] =
+          hub_->Attach(v1::WORKER_ROLE_DECODE, absl::StrCat("d", i, ":1"), 10 + i);
+    }
+  }
+  // Serves one request. Workers for which `sick` has an error fail it with this error. Counts the
+  // legs of each worker.
+  absl::Status Serve(const std::map<std::string, absl::Status>& sick) {
+    const RequestKey r = hub_->Arrive(Prompt(5), 6);
+    while (!hub_->clients.at(r).status) {
+      const LegKey leg = hub_->DecodeLeg();
+      if (leg == 0) {
+        hub_->Advance(absl::Milliseconds(10));
+        hub_->ReportAll();
+        continue;
+      }
+      const std::string address = hub_->At(leg).worker.address;
+      ++legs_[address];
+      if (const auto error = sick.find(address); error != sick.end()) {
+        hub_->End(leg, error->second);
+      } else {
+        hub_->FinishDecode(leg);
+      }
+    }
+    return *hub_->clients.at(r).status;
+  }
+
+  RequestMetrics metrics_;
+  std::unique_ptr<CoreHarness> hub_;
+  std::map<std::string, AttachKey> attached_;
+  std::map<std::string, int> legs_;
+};
+
+TEST_F(SickWorkersTest, TwoOfThreeThatFailEverythingGetFewRequests) {
+  Attach(3);
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(Serve({{"d1:1", absl::InternalError("x")}, {"d3:1", absl::UnavailableError("x")}}),
+              absl::OkStatus());
+    hub_->Advance(absl::Milliseconds(10));
+    hub_->ReportAll();
+  }
+  EXPECT_EQ(legs_["d2:1"], 1000);
+  // In 10 s each sick worker gets three requests and the probes after 1, 3 and 7 s. A request that
+  // was counted against the other worker may come once more.
+  EXPECT_LE(legs_["d1:1"], 10);
+  EXPECT_LE(legs_["d3:1"], 10);
+  EXPECT_EQ(metrics_.decode_workers[RequestMetrics::kEjected].value(), 2);
+  EXPECT_EQ(metrics_.decode_workers[RequestMetrics::kReady].value(), 1);
+  EXPECT_GE(metrics_.decode_ejections.value(), 6u);
+  EXPECT_THAT(hub_->serving.unused,
+              ElementsAre("decode worker d1:1 is not used: it failed several requests in a row",
+                          "decode worker d3:1 is not used: it failed several requests in a row"));
+  // They recover.
+  legs_.clear();
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(Serve({}), absl::OkStatus());
+    hub_->Advance(absl::Milliseconds(100));
+    hub_->ReportAll();
+  }
+  EXPECT_GT(legs_["d1:1"], 0);
+  EXPECT_GT(legs_["d3:1"], 0);
+  EXPECT_EQ(metrics_.decode_workers[RequestMetrics::kEjected].value(), 0);
+}
+
+TEST_F(SickWorkersTest, AtMostHalfOfTheWorkersAndNeverTheLastAreEjected) {
+  for (const auto& [workers, ejected] :
+       std::map<int, int>{{1, 0}, {2, 1}, {3, 2}, {4, 2}, {5, 3}}) {
+    SCOPED_TRACE(workers);
+    Attach(workers);
+    std::map<std::string, absl::Status> sick;
+    for (const auto& [address, key] : attached_) sick[address] = absl::InternalError("x");
+    for (int i = 0; i < 200; ++i) EXPECT_FALSE(Serve(sick).ok());
+    EXPECT_EQ(metrics_.decode_workers[RequestMetrics::kEjected].value(), ejected);
+    attached_.clear();
+  }
+}
+
+TEST_F(SickWorkersTest, AnEjectedWorkerIsUsedIfNoOtherIsLeft) {
+  Attach(2);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(Serve({{"d1:1", absl::InternalError("x")}}).ok());
+  ASSERT_EQ(metrics_.decode_workers[RequestMetrics::kEjected].value(), 1);
+  hub_->Tell(WorkerDetached{attached_["d2:1"]});
+  hub_->closed[attached_["d2:1"]] = absl::OkStatus();  // it reports no more
+  legs_.clear();
+  EXPECT_TRUE(Serve({}).ok());
+  EXPECT_EQ(legs_["d1:1"], 1);
+}
+
+// The request is given up after five attempts, and counts against one worker only.
+TEST_F(SickWorkersTest, ARequestThatBreaksEveryWorkerIsGivenUp) {
+  Attach(10);
+  std::map<std::string, absl::Status> sick;
+  for (const auto& [address, key] : attached_) sick[address] = absl::InternalError("bad logits");
+  const absl::Status status = Serve(sick);
+  EXPECT_EQ(status.code(), Code::kInternal);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("gave up after 5 attempts in a row that failed without a new token; the "
+                        "last error: decode on d"));
+  EXPECT_EQ(legs_.size(), 5u);
+  EXPECT_EQ(metrics_.decode_failures.value(), 1u);
+}
+
+TEST_F(SickWorkersTest, ANewTokenBeginsTheCountAnew) {
+  Attach(2);
+  const RequestKey r = hub_->Arrive(Prompt(5), 6);
+  for (int i = 0; i < 5; ++i) {
+    for (int times = 0; times < 2; ++times) {
+      while (hub_->DecodeLeg() == 0) {
+        hub_->Advance(absl::Milliseconds(20));
+        hub_->ReportAll();
+      }
+      const LegKey leg = hub_->DecodeLeg();
+      hub_->Reserve(leg);
+      if (times == 0) hub_->Tokens(leg, 0, 1);
+      hub_->End(leg, absl::InternalError("x"));
+    }
+  }
+  hub_->Advance(absl::Seconds(1));
+  hub_->ReportAll();
+  hub_->FinishDecode(hub_->DecodeLeg());
+  EXPECT_TRUE(hub_->clients.at(r).status->ok()) << *hub_->clients.at(r).status;
+}
+
+// Whichever of a dead worker's connections ends first, the death is not counted.
+TEST_F(SickWorkersTest, DeathsOfWorkersAreFree) {
+  Attach(1);
+  const RequestKey r = hub_->Arrive(Prompt(5), 6);
+  AttachKey attach = attached_["d1:1"];
+  for (int death = 0; death < 12; ++death) {
+    const AttachKey next =
+        hub_->Attach(v1::WORKER_ROLE_DECODE, absl::StrCat("next", death, ":1"), 100 + death);
+    const LegKey leg = hub_->DecodeLeg();
+    ASSERT_NE(leg, 0u) << death;
+    const auto end_leg = [&] { hub_->End(leg, absl::UnavailableError("connection reset")); };
+    const auto detach = [&] {
+      hub_->Tell(WorkerDetached{attach});
+      hub_->closed[attach] = absl::OkStatus();
+    };
+    if (death % 2 == 0) {
+      end_leg();
+      if (death == 0) {
+        EXPECT_NE(hub_->DecodeLeg(), 0u) << "tried again at once";
+      }
+      hub_->Advance(absl::Milliseconds(10));
+      detach();
+    } else {
+      detach();
+      end_leg();
+    }
+    attach = next;
+    hub_->Advance(absl::Seconds(1));
+    hub_->ReportAll();
+  }
+  hub_->FinishDecode(hub_->DecodeLeg());
+  EXPECT_TRUE(hub_->clients.at(r).status->ok()) << *hub_->clients.at(r).status;
+}
+
+// The RPCs of a worker end a little before its Attach stream. There are too many for the retries
+// that are allowed after failures.
+TEST_F(SickWorkersTest, AllRequestsOfAWorkerThatDiesAreTriedAgain) {
+  for (const bool dies : {true, false}) {
+    SCOPED_TRACE(dies);
+    Attach(1);
+    for (int i = 0; i < 40; ++i) hub_->Arrive(Prompt(5), 6);
+    std::vector<LegKey> legs;
+    for (const auto& [key, leg] : hub_->legs) legs.push_back(key);
+    ASSERT_EQ(legs.size(), 40u);
+    hub_->Attach(v1::WORKER_ROLE_DECODE, "d2:1", 12);
+    for (const LegKey leg : legs) hub_->End(leg, absl::InternalError("the device failed"));
+    EXPECT_EQ(hub_->legs.size(), 10u);
+    hub_->Advance(absl::Milliseconds(100));
+    EXPECT_EQ(hub_->legs.size(), 10u);
+    if (dies) hub_->Tell(WorkerDetached{attached_["d1:1"]});
+    hub_->Settle();
+    EXPECT_EQ(hub_->legs.size(), dies ? 40u : 10u);
+    hub_->Advance(absl::Milliseconds(200));
+    int ended = 0;
+    for (const auto& [key, client] : hub_->clients) {
+      if (!client.status) continue;
+      ++ended;
+      EXPECT_EQ(client.status->code(), Code::kUnavailable);
+      EXPECT_THAT(std::string(client.status->message()),
+                  HasSubstr("not tried again, because 10 of the last "));
+    }
+    EXPECT_EQ(ended, dies ? 0 : 30);
+    attached_.clear();
+  }
+}
+
+// A worker that finds valid requests invalid fails no request, and is ejected.
+TEST_F(SickWorkersTest, AWorkerThatFindsValidRequestsInvalidIsNotBelieved) {
+  Attach(2);
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_TRUE(Serve({{"d1:1", absl::InvalidArgumentError("no")}}).ok());
+  }
+  EXPECT_EQ(legs_["d1:1"], WorkerHealth::kFailures);
+  EXPECT_EQ(metrics_.decode_workers[RequestMetrics::kEjected].value(), 1);
+}
+
+// The worker goes on reporting its load, and sends nothing more for the request.
+TEST_F(SickWorkersTest, ASilentStreamIsGivenUp) {
+  Attach(2);
+  const RequestKey r = hub_->Arrive(Prompt(5), 6);
+  const LegKey silent = hub_->DecodeLeg();
+  const std::string address = hub_->At(silent).worker.address;
+  const auto wait = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      hub_->Advance(absl::Seconds(1));
+      hub_->ReportAll();
+    }
+  };
+  wait(100);
+  EXPECT_EQ(hub_->DecodeLeg(), silent) << "the prompt may wait in the worker's queue";
+  hub_->Reserve(silent);
+  wait(59);
+  hub_->Tokens(silent, 0, 1);
+  wait(59);
+  EXPECT_EQ(hub_->DecodeLeg(), silent);
+  wait(2);
+  ASSERT_NE(hub_->DecodeLeg(), silent);
+  EXPECT_NE(hub_->At(hub_->DecodeLeg()).worker.address, address);
+  hub_->FinishDecode(hub_->DecodeLeg());
+  EXPECT_TRUE(hub_->clients.at(r).status->ok());
+  EXPECT_EQ(metrics_.decode_failures.value(), 1u);
+}
+
+// A prompt may take as long as a worker that computes 1,000 tokens per minute needs for all its
+// prompts.
+TEST_F(RouterCoreTest, APrefillWorkerThatHangsIsGivenUpLaterForALongPrompt) {
+  h.AttachFour();
+  h.Arrive(Prompt(2500), 6);
+  const LegKey silent = h.PrefillLeg();
+  h.Ticket(silent);
+  int seconds = 0;
+  while (h.PrefillLeg() == silent && seconds < 1000) {
+    h.Advance(absl::Seconds(1));
+    h.ReportAll();
+    ++seconds;
+  }
+  EXPECT_GE(seconds, 180);
+  EXPECT_LE(seconds, 182);
+}
+
+}  // namespace
+}  // namespace baton
