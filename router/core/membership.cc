@@ -1,6 +1,7 @@
 #include "router/core/membership.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,11 @@ std::string NameOf(const std::optional<ModelIdentity>& identity) {
   return identity ? identity->ToString() : "none";
 }
 
+std::unique_ptr<RoutingPolicy> CreatePolicy(const RouterCoreOptions& options) {
+  if (options.new_policy) return options.new_policy(options.policy_seed);
+  return CreateRoutingPolicy(options.policy, options.policy_seed);
+}
+
 bool WantsPair(v1::ServingMode mode) { return mode == v1::SERVING_MODE_DISAGGREGATED; }
 
 }  // namespace
@@ -27,8 +33,8 @@ bool WantsPair(v1::ServingMode mode) { return mode == v1::SERVING_MODE_DISAGGREG
 Membership::Membership(CoreContext* core)
     : core_(core),
       caches_(core),
-      workers_(core->options.report_limit, core->options.pair_wait,
-               CreateRoutingPolicy(core->options.policy, core->options.policy_seed), &caches_),
+      workers_(core->options.report_limit, core->options.pair_wait, CreatePolicy(core->options),
+               &caches_),
       served_(core->options.serve_identity, core->options.identity_lead) {}
 
 const Worker* Membership::Attach(const WorkerAttached& event, std::vector<WorkerKey>* replaced) {

@@ -43,6 +43,8 @@ struct RouterCoreOptions {
   // The rule by which one of several workers is chosen, and the seed of the rule's random choices.
   RoutingPolicyKind policy = RoutingPolicyKind::kLeastLoaded;
   uint64_t policy_seed = 0;
+  // Creates a policy that has no kind, which then replaces `policy`. May be empty.
+  std::function<std::unique_ptr<RoutingPolicy>(uint64_t seed)> new_policy;
 
   // Max memory of the index of KV blocks that workers keep, in bytes; 0: no index. Otherwise at
   // least PrefixIndex::MinBytes of its default number of workers.
