@@ -1,6 +1,5 @@
 #include <cstdlib>
 #include <iostream>
-#include <set>
 
 #include "common/base/log.h"
 #include "gmock/gmock.h"
@@ -14,20 +13,25 @@ namespace {
 struct Totals {
   int answered = 0, cancelled = 0, with_hit = 0, with_decode_hit = 0;
   uint64_t cached_tokens = 0, data_loss = 0, migrations = 0;
+  int kills = 0, broken_rpcs = 0;  // killed workers, and their open RPCs
+  int by_other_routers = 0;        // requests that a router other than the first has answered
 };
 
 // One random history of a small cluster whose requests share prefixes. Everything follows from the
-// seed: the sizes of the pools, the faults, and the requests.
+// seed: the number of routers and workers, the sizes of the pools, the faults, the kills of
+// workers, and the requests.
 class History {
  public:
   explicit History(uint64_t seed) : random_(seed), cluster_(OptionsFor(seed)) {
     for (int i = 0; i < 3; ++i) documents_.push_back(Tokens(16 + Below(kContext / 2)));
     if (Below(3) == 0) cluster_.SetFaults(Faults());
+    for (int i = 0; i < cluster_.workers(); ++i) living_.push_back(i);
   }
 
   void Run() {
     absl::Time arrival = cluster_.now();
     const int requests = 8 + Below(16);
+    int kills = Below(3) == 0 ? 1 + Below(2) : 0;
     for (int i = 0; i < requests; ++i) {
       arrival += absl::Microseconds(Below(20000));
       // Sometimes waits until all earlier requests have ended, so that only the cache holds blocks.
@@ -35,14 +39,18 @@ class History {
         cluster_.RunUntilIdle(absl::Minutes(10));
         arrival = std::max(arrival, cluster_.now());
       }
-      clients_.push_back(cluster_.Add(Request(i, arrival)));
+      clients_.push_back(cluster_.Add(Request(i, arrival), Below(cluster_.routers())));
       if (Below(6) == 0) clients_.back()->cancel_at = arrival + absl::Milliseconds(1 + Below(60));
+      if (kills > 0 && Below(requests - i) < kills) {
+        --kills;
+        cluster_.At(arrival + absl::Microseconds(Below(40000)), [this] { KillAndRestart(); });
+      }
     }
     cluster_.RunUntilIdle(absl::Minutes(10));
+    cluster_.RunUntil(settled_at_);
   }
 
   void Check(Totals* totals) {
-    std::set<std::string> asked_before;
     for (const SimClient* client : clients_) {
       const CheckedRequest& request = client->request;
       ASSERT_TRUE(client->status) << request.request_id;
@@ -73,20 +81,26 @@ class History {
       EXPECT_EQ(cached % kBlockTokens, 0u);
       EXPECT_LT(cached, request.prompt.size());
       ++totals->answered;
+      totals->by_other_routers += client->router > 0;
       totals->with_hit += cached > 0;
       totals->with_decode_hit += decode_cached > 0;
       totals->cached_tokens += cached;
     }
-    for (const SimClient* client : clients_) cluster_.ExpectRouterKnows(client->request);
+    for (const SimClient* client : clients_) cluster_.ExpectRoutersKnow(client->request);
     cluster_.ExpectAllBack();
-    const RouterCounters& counters = cluster_.router().counters();
-    EXPECT_EQ(counters.diverged, 0u);
-    totals->data_loss += counters.data_loss;
-    totals->migrations += counters.migrations;
+    for (int router = 0; router < cluster_.routers(); ++router) {
+      const RouterCounters& counters = cluster_.router(router).counters();
+      EXPECT_EQ(counters.diverged, 0u);
+      totals->data_loss += counters.data_loss;
+      totals->migrations += counters.migrations;
+    }
+    totals->kills += kills_;
+    totals->broken_rpcs += broken_rpcs_;
   }
 
  private:
   static constexpr int kContext = 128, kBlockTokens = 8;
+  static constexpr absl::Duration kForgetAfter = absl::Milliseconds(500);
 
   // Returns a random number from 0 to n-1.
   int Below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
@@ -122,8 +136,27 @@ class History {
     options.max_cache_changes = 1 + random() % 8;
     options.adjust_router = [policy = random()](RouterCoreOptions* router) {
       router->policy = kRoutingPolicyKinds[policy % std::size(kRoutingPolicyKinds)];
+      router->forget_after = kForgetAfter;
     };
+    options.routers = between(1, 3);
     return options;
+  }
+
+  // Kills a random worker. A new process takes its place some milliseconds later.
+  void KillAndRestart() {
+    if (living_.empty()) return;
+    const auto chosen = living_.begin() + Below(static_cast<int>(living_.size()));
+    const int worker = *chosen;
+    living_.erase(chosen);
+    // Routers often learn of the new process first.
+    const absl::Duration notice = absl::Milliseconds(Below(2) == 0 ? 1 : Below(100));
+    broken_rpcs_ += cluster_.Kill(worker, notice);
+    ++kills_;
+    const absl::Time back = cluster_.now() + absl::Milliseconds(1 + Below(60));
+    cluster_.At(back, [this, worker, same_address = Below(3) > 0] {
+      living_.push_back(cluster_.Restart(worker, same_address));
+    });
+    settled_at_ = std::max(back, cluster_.now() + notice) + kForgetAfter + absl::Milliseconds(500);
   }
 
   FaultyTransport::Faults Faults() {
@@ -177,6 +210,10 @@ class History {
   SimCluster cluster_;
   std::vector<std::vector<TokenId>> documents_;
   std::vector<SimClient*> clients_;
+  std::vector<int> living_;  // numbers of the workers that run
+  int kills_ = 0, broken_rpcs_ = 0;
+  // Time at which the routers know of all kills and restarts so far.
+  absl::Time settled_at_ = absl::InfinitePast();
 };
 
 // BATON_PREFIX_HISTORIES sets the number of histories, and BATON_SIM_SEED the seed of the first.
@@ -200,12 +237,17 @@ TEST(PrefixCacheSimTest, AnswersAreThoseWithoutACacheAndEveryBlockComesBack) {
   std::cout << totals.answered << " answered, " << totals.cancelled << " cancelled, "
             << totals.with_hit << " with a hit, " << totals.with_decode_hit
             << " with a hit at decode, " << totals.cached_tokens << " tokens cached, "
-            << totals.data_loss << " found corrupt, " << totals.migrations << " migrations\n";
+            << totals.data_loss << " found corrupt, " << totals.migrations << " migrations, "
+            << totals.kills << " kills that broke " << totals.broken_rpcs << " RPCs, "
+            << totals.by_other_routers << " answered by other routers than the first\n";
   if (histories < 1000 || ::testing::Test::HasFailure()) return;
   EXPECT_GT(totals.with_hit, totals.answered / 4);
   EXPECT_GT(totals.with_decode_hit, totals.answered / 10);
   EXPECT_GT(totals.cancelled, 100);
   EXPECT_GT(totals.data_loss, 10u);
+  EXPECT_GT(totals.kills, histories / 4);
+  EXPECT_GT(totals.broken_rpcs, histories / 4);
+  EXPECT_GT(totals.by_other_routers, totals.answered / 4);
 }
 
 }  // namespace

@@ -28,10 +28,24 @@ constexpr absl::Duration kGrain = absl::Microseconds(250);
 }  // namespace
 
 struct SimCluster::Worker {
+  // The worker's Attach stream to one router.
+  struct Stream {
+    bool open = true;
+    bool lost = false;  // the worker was killed, and what is still on its way never arrives
+    absl::Time next_report = absl::InfinitePast();
+    size_t links = 0;  // number of links in the last report
+    absl::Time last_delivery = absl::InfinitePast();
+    NameLog::Cursor cache_told;  // position of the router in the log of the prefix cache
+    bool cache_on_way = false;   // the router has not taken the last message on the prefix cache
+    absl::Time next_cache = absl::InfinitePast();
+    std::vector<KvPeer> peers;  // as the router named them last
+  };
+
   v1::WorkerRole role;
   int model = 0;
-  bool draining = false, gone = false;
-  AttachKey attach = 0;
+  bool draining = false;
+  bool killed = false;   // the process has ended, and its parts were destroyed
+  AttachKey attach = 0;  // the same number at each router
   v1::Registration registration;
   std::unique_ptr<Transport> wire;
   std::unique_ptr<FaultyTransport> transport;
@@ -40,17 +54,13 @@ struct SimCluster::Worker {
   std::unique_ptr<KvPuller> puller;
   std::unique_ptr<Backend> backend;
   std::deque<std::function<void()>> kv_work;
+  PrefillMetrics prefill_metrics;
   std::unique_ptr<PrefillWorker> prefill;
   std::unique_ptr<DecodeWorker> decode;
   absl::Duration spent;  // time that the current step takes
   absl::Duration busy;   // time of all steps so far
   absl::Time busy_until = absl::InfinitePast();
-  absl::Time next_report = absl::InfinitePast();
-  size_t links = 0;
-  absl::Time last_delivery = absl::InfinitePast();
-  NameLog::Cursor cache_told;  // position of the router in the log of the prefix cache
-  bool cache_on_way = false;   // the router has not taken the last message on the prefix cache
-  absl::Time next_cache = absl::InfinitePast();
+  std::vector<Stream> streams;  // index: number of the router
 
   WorkerCore* core() { return prefill ? static_cast<WorkerCore*>(prefill.get()) : decode.get(); }
   WorkerLoad load() const { return prefill ? prefill->Load() : decode->Load(); }
@@ -72,14 +82,47 @@ struct SimCluster::Worker {
     busy += spent;
     return worked;
   }
+  // Tells the KV plane all peers that any router names.
+  void TellPeers() {
+    std::vector<KvPeer> all;
+    std::set<WorkerEpoch> named;
+    for (const Stream& stream : streams) {
+      for (const KvPeer& peer : stream.peers) {
+        if (named.insert(peer.epoch).second) all.push_back(peer);
+      }
+    }
+    kv_work.push_back([this, all = std::move(all)] { plane->SetPeers(all); });
+  }
+  // Destroys the cores before the planes that they use.
+  void Destroy() {
+    prefill.reset();
+    decode.reset();
+    kv_work.clear();
+    publisher.reset();
+    puller.reset();
+    plane.reset();
+    transport.reset();
+    wire.reset();
+    backend.reset();
+  }
 };
 
 struct SimCluster::Leg {
   Worker* worker = nullptr;
   std::optional<uint64_t> job;
+  bool begun = false;  // the RPC has arrived at the worker
+  bool ended = false;  // its end has arrived at the router, or is on its way
+  bool lost = false;   // the worker was killed, and what is still on its way never arrives
   bool paused = false;
   std::deque<CoreEvent> held;  // events that arrived while the leg was paused
   absl::Time last_out = absl::InfinitePast(), last_in = absl::InfinitePast();
+};
+
+struct SimCluster::Router {
+  size_t number = 0;
+  std::unique_ptr<LoggedCore> core;
+  ServingChanged serving;  // as the core told it last
+  std::map<LegKey, std::unique_ptr<Leg>> legs;
 };
 
 SimCluster::SimCluster(Options options)
@@ -88,33 +131,29 @@ SimCluster::SimCluster(Options options)
     models_.push_back(Model::WithoutWeights(ConfigOf(options_, model)));
   }
   layout_ = models_[0]->LayoutFor(options_.block_tokens, DType::kF16);
-  RouterCoreOptions router;
-  router.model_name = "fake";
-  router.context_tokens = options_.context;
-  router.vocab = options_.vocab;
-  router.max_queued = 1 << 20;
-  router.mode = options_.mode;
-  router.pair_wait = router.room_wait = absl::Hours(1);
-  router.prefix_index_bytes = options_.prefix_index_bytes;
-  router.policy_seed = options_.seed;
-  router.routed_for = absl::Milliseconds(100);
-  if (options_.adjust_router) options_.adjust_router(&router);
-  router_ = std::make_unique<LoggedCore>(router, options_.log);
+  for (int i = 0; i < options_.routers; ++i) {
+    RouterCoreOptions router;
+    router.model_name = "fake";
+    router.context_tokens = options_.context;
+    router.vocab = options_.vocab;
+    router.max_queued = 1 << 20;
+    router.mode = options_.mode;
+    router.pair_wait = router.room_wait = absl::Hours(1);
+    router.prefix_index_bytes = options_.prefix_index_bytes;
+    router.policy_seed = options_.seed + static_cast<uint64_t>(i) * 1000003;
+    router.routed_for = absl::Milliseconds(100);
+    if (options_.adjust_router) options_.adjust_router(&router);
+    routers_.push_back(std::make_unique<Router>());
+    routers_.back()->number = static_cast<size_t>(i);
+    routers_.back()->core = std::make_unique<LoggedCore>(router, i == 0 ? options_.log : nullptr);
+  }
   for (int i = 0; i < options_.prefill_workers; ++i) AddWorker(v1::WORKER_ROLE_PREFILL, 0);
   for (int i = 0; i < options_.decode_workers; ++i) AddWorker(v1::WORKER_ROLE_DECODE, 0);
   RunUntil(now_ + absl::Seconds(2));
 }
 
 SimCluster::~SimCluster() {
-  for (auto& worker : workers_) {  // cores are destroyed before the planes that they use
-    worker->prefill.reset();
-    worker->decode.reset();
-    worker->kv_work.clear();
-    worker->publisher.reset();
-    worker->puller.reset();
-    worker->plane.reset();
-    worker->transport.reset();
-  }
+  for (auto& worker : workers_) worker->Destroy();
 }
 
 // Model 1 differs from model 0 in the scaling of its rotary table. This is enough, because the
@@ -132,13 +171,24 @@ ModelConfig SimCluster::ConfigOf(const Options& options, int model) {
 }
 
 int SimCluster::AddWorker(v1::WorkerRole role, int model) {
+  const int number = static_cast<int>(workers_.size());
+  const absl::string_view name = role == v1::WORKER_ROLE_PREFILL ? "prefill-" : "decode-";
+  const Worker* worker = CreateWorker(role, model, absl::StrCat(name, number, ":1"));
+  for (auto& router : routers_) {
+    router->core->Handle(WorkerAttached{worker->attach, worker->registration}, now_);
+  }
+  return number;
+}
+
+SimCluster::Worker* SimCluster::CreateWorker(v1::WorkerRole role, int model,
+                                             const std::string& address) {
   const bool prefills = role == v1::WORKER_ROLE_PREFILL;
-  const int index = static_cast<int>(workers_.size());
   workers_.push_back(std::make_unique<Worker>());
   Worker* worker = workers_.back().get();
   worker->role = role;
   worker->model = model;
   worker->attach = workers_.size();
+  worker->streams.resize(routers_.size());
   worker->wire = fabric_.CreateTransport();
   worker->transport =
       std::make_unique<FaultyTransport>(worker->wire.get(), random_(), [this] { return now_; });
@@ -154,7 +204,6 @@ int SimCluster::AddWorker(v1::WorkerRole role, int model) {
   plane.blocks = prefills ? options_.prefill_blocks : options_.decode_blocks;
   plane.proves_links = !prefills;
   worker->plane = KvPlane::Create(worker->transport.get(), plane).value();
-  const std::string address = absl::StrCat(prefills ? "prefill-" : "decode-", index, ":1");
   const auto on_kv_thread = [worker](std::function<void()> work) {
     worker->kv_work.push_back(std::move(work));
   };
@@ -164,6 +213,7 @@ int SimCluster::AddWorker(v1::WorkerRole role, int model) {
   if (prefills) {
     PrefillWorker::Options prefill = options_.prefill;
     prefill.cache = cache;
+    prefill.metrics = &worker->prefill_metrics;
     worker->publisher = KvPublisher::Create(worker->plane.get(), {.owner = address});
     worker->prefill =
         PrefillWorker::Create(prefill, models_[model].get(), worker->backend.get(),
@@ -193,15 +243,65 @@ int SimCluster::AddWorker(v1::WorkerRole role, int model) {
   registration.set_prefix_cache(options_.prefix_cache);
   registration.set_max_batch(
       static_cast<uint32_t>(prefills ? options_.prefill.max_queue : options_.decode.max_batch));
-  router_->Handle(WorkerAttached{worker->attach, registration}, now_);
-  return index;
+  return worker;
 }
 
 void SimCluster::Drain(int index) {
   Worker& worker = *workers_.at(index);
   worker.draining = true;
-  worker.prefill ? worker.prefill->Drain() : worker.decode->Drain();
-  worker.next_report = absl::InfinitePast();
+  worker.core()->Drain();
+  for (Worker::Stream& stream : worker.streams) stream.next_report = absl::InfinitePast();
+}
+
+int SimCluster::Kill(int number, absl::Duration notice) {
+  Worker* worker = workers_.at(number).get();
+  EXPECT_FALSE(worker->killed) << "worker " << number << " was killed twice";
+  worker->killed = true;
+  worker->Destroy();
+  const auto within_notice = [&](absl::Time last) {
+    return std::max(last, now_ + notice * std::uniform_real_distribution<double>(0, 1)(random_));
+  };
+  int open = 0;
+  for (auto& router : routers_) {
+    for (auto& [key, owned] : router->legs) {
+      Leg* leg = owned.get();
+      // An RPC that is still on its way to the worker finds no process there.
+      if (leg->worker != worker || !leg->begun) continue;
+      leg->lost = random_() % 2 == 0;
+      if (leg->ended && !leg->lost) continue;
+      ++open;
+      leg->ended = true;
+      leg->last_in = within_notice(leg->last_in);
+      const LegEnded end{key, absl::UnavailableError("the connection to the worker broke")};
+      Later(&leg->last_in, [this, r = router.get(), leg, end] { Deliver(r, leg, end); });
+    }
+    Worker::Stream& stream = worker->streams[router->number];
+    if (!std::exchange(stream.open, false)) continue;
+    stream.lost = random_() % 2 == 0;
+    stream.last_delivery = within_notice(stream.last_delivery);
+    Later(&stream.last_delivery, [this, r = router.get(), worker] {
+      r->core->Handle(WorkerDetached{worker->attach}, now_);
+    });
+  }
+  return open;
+}
+
+int SimCluster::Restart(int killed, bool same_address) {
+  const int number = static_cast<int>(workers_.size());
+  const Worker& before = *workers_.at(killed);
+  EXPECT_TRUE(before.killed) << "worker " << killed << " still runs";
+  std::string address = before.registration.address();
+  if (!same_address) address = absl::StrCat("restarted-", number, ":1");
+  Worker* worker = CreateWorker(before.role, before.model, address);
+  if (worker->decode) worker->transport->SetFaults(faults_);
+  for (auto& router : routers_) {
+    Worker::Stream* stream = &worker->streams[router->number];
+    Later(&stream->last_delivery, [this, r = router.get(), worker, stream] {
+      if (stream->lost) return;
+      r->core->Handle(WorkerAttached{worker->attach, worker->registration}, now_);
+    });
+  }
+  return number;
 }
 
 void SimCluster::NoteModel(const std::string& request_id, const Worker& worker) {
@@ -254,103 +354,133 @@ std::vector<float> SimCluster::ExpectedScores(const CheckedRequest& request) con
   return scores;
 }
 
-SimClient* SimCluster::Add(CheckedRequest request) {
+SimClient* SimCluster::Add(CheckedRequest request, int number) {
+  Router* router = routers_.at(number).get();
   clients_.push_back(std::make_unique<SimClient>());
   SimClient* client = clients_.back().get();
   const RequestKey key = clients_.size();
   client->request = request;
+  client->router = number;
   ++running_;
   running_clients_.push_back(key);
-  deliveries_.emplace(request.arrival, [this, key, request = std::move(request)]() mutable {
+  At(request.arrival, [this, router, key, request = std::move(request)]() mutable {
     if (request.prefix_cache && options_.prefix_index_bytes > 0) {
-      request.block_names = NamePromptBlocks(serving_, /*secret=*/"", models_[0]->config().rope,
-                                             request.cache_salt, request.prompt);
+      request.block_names =
+          NamePromptBlocks(router->serving, /*secret=*/"", models_[0]->config().rope,
+                           request.cache_salt, request.prompt);
     }
-    router_->Handle(ClientArrived{key, std::move(request)}, now_);
+    router->core->Handle(ClientArrived{key, std::move(request)}, now_);
   });
   return client;
+}
+
+void SimCluster::At(absl::Time time, std::function<void()> what) {
+  deliveries_.emplace(time, std::move(what));
 }
 
 // Delivers after a random delay. Deliveries with the same `last` arrive in the order of the calls.
 void SimCluster::Later(absl::Time* last, std::function<void()> deliver) {
   const double share = std::uniform_real_distribution<double>(0, 1)(random_);
   *last = std::max(*last, now_ + options_.wire_delay * share);
-  deliveries_.emplace(*last, std::move(deliver));
+  At(*last, std::move(deliver));
 }
 
 SimCluster::Worker* SimCluster::Find(const WorkerName& name) {
   for (auto& worker : workers_) {
-    if (worker->registration.address() == name.address) return worker.get();
+    const v1::Registration& registration = worker->registration;
+    if (registration.address() == name.address && registration.epoch() == name.epoch) {
+      return worker.get();
+    }
   }
   return nullptr;
 }
 
-void SimCluster::Deliver(Leg* leg, CoreEvent event) {
+void SimCluster::Deliver(Router* router, Leg* leg, CoreEvent event) {
   if (leg->paused) {
     leg->held.push_back(std::move(event));
     return;
   }
   const auto* ended = std::get_if<LegEnded>(&event);
   const LegKey over = ended != nullptr ? ended->leg : 0;
-  router_->Handle(std::move(event), now_);
-  if (over != 0) legs_.erase(over);
+  router->core->Handle(std::move(event), now_);
+  if (over != 0) router->legs.erase(over);
 }
 
-void SimCluster::Unpause(Leg* leg) {
+void SimCluster::Unpause(Router* router, Leg* leg) {
   leg->paused = false;
   std::deque<CoreEvent> held;
   held.swap(leg->held);
-  for (CoreEvent& event : held) Deliver(leg, std::move(event));
+  for (CoreEvent& event : held) Deliver(router, leg, std::move(event));
 }
 
-void SimCluster::Said(LegKey key, CoreEvent event) {
-  Leg* leg = legs_.at(key).get();
-  Later(&leg->last_in, [this, leg, event = std::move(event)] { Deliver(leg, event); });
+void SimCluster::Said(Router* router, LegKey key, CoreEvent event) {
+  Leg* leg = router->legs.at(key).get();
+  leg->ended |= std::holds_alternative<LegEnded>(event);
+  Later(&leg->last_in, [this, router, leg, event = std::move(event)] {
+    if (!leg->lost) Deliver(router, leg, event);
+  });
 }
 
 template <class Job>
-void SimCluster::Forget(LegKey key, Job job) {
-  Said(key, LegEnded{key, legs_.at(key)->worker->core()->Forget(
-                              std::move(job.tokens), job.original_prompt_tokens, job.cache_salt)});
+void SimCluster::Forget(Router* router, LegKey key, Job job) {
+  WorkerCore* core = router->legs.at(key)->worker->core();
+  Said(router, key,
+       LegEnded{key,
+                core->Forget(std::move(job.tokens), job.original_prompt_tokens, job.cache_salt)});
 }
 
-void SimCluster::Start(StartPrefill action) {
-  const LegKey key = action.leg;
-  Leg* leg = (legs_[key] = std::make_unique<Leg>()).get();
-  leg->worker = Find(action.worker);
-  NoteModel(action.request.request_id(), *leg->worker);
-  Later(&leg->last_out, [this, key, leg, request = std::move(action.request)] {
-    PrefillJob wanted = JobFrom(request, now_);
-    if (wanted.cache == CacheUse::kForget) return Forget(key, std::move(wanted));
-    auto job = leg->worker->prefill->Submit(std::move(wanted), [this, key](PrefillUpdate u) {
-      if (auto* ended = std::get_if<PrefillEnded>(&u))
-        return Said(key, LegEnded{key, ended->status});
-      Said(key, PrefillSaid{key, EventFrom(u)});
-    });
-    if (!job.ok()) return Said(key, LegEnded{key, job.status()});
-    leg->job = *job;
+void SimCluster::StartLeg(Router* router, LegKey key, const WorkerName& worker,
+                          const std::string& request_id, std::function<void(Leg*)> submit) {
+  Leg* leg = (router->legs[key] = std::make_unique<Leg>()).get();
+  leg->worker = Find(worker);
+  NoteModel(request_id, *leg->worker);
+  Later(&leg->last_out, [this, router, key, leg, submit = std::move(submit)] {
+    // A process with another epoch at this address refuses with the same status.
+    if (leg->worker->killed) {
+      return Said(router, key, LegEnded{key, absl::UnavailableError("the worker is gone")});
+    }
+    leg->begun = true;
+    submit(leg);
   });
 }
 
-void SimCluster::Start(StartDecode action) {
+void SimCluster::Start(Router* router, StartPrefill action) {
   const LegKey key = action.leg;
-  Leg* leg = (legs_[key] = std::make_unique<Leg>()).get();
-  leg->worker = Find(action.worker);
-  NoteModel(action.request.request_id(), *leg->worker);
-  Later(&leg->last_out, [this, key, leg, request = std::move(action.request)] {
-    DecodeJob wanted = JobFrom(request);
-    if (wanted.cache == CacheUse::kForget) return Forget(key, std::move(wanted));
-    auto job = leg->worker->decode->Submit(std::move(wanted), [this, key](DecodeUpdate u) {
-      if (auto* ended = std::get_if<DecodeEnded>(&u))
-        return Said(key, LegEnded{key, ended->status});
-      Said(key, DecodeSaid{key, EventFrom(u)});
-    });
-    if (!job.ok()) return Said(key, LegEnded{key, job.status()});
-    leg->job = *job;
-  });
+  const std::string id = action.request.request_id();
+  StartLeg(router, key, action.worker, id,
+           [this, router, key, request = std::move(action.request)](Leg* leg) {
+             PrefillJob wanted = JobFrom(request, now_);
+             if (wanted.cache == CacheUse::kForget) return Forget(router, key, std::move(wanted));
+             auto job = leg->worker->prefill->Submit(
+                 std::move(wanted), [this, router, key](PrefillUpdate u) {
+                   if (auto* ended = std::get_if<PrefillEnded>(&u))
+                     return Said(router, key, LegEnded{key, ended->status});
+                   Said(router, key, PrefillSaid{key, EventFrom(u)});
+                 });
+             if (!job.ok()) return Said(router, key, LegEnded{key, job.status()});
+             leg->job = *job;
+           });
 }
 
-void SimCluster::SendToClientNow(SendToClient action) {
+void SimCluster::Start(Router* router, StartDecode action) {
+  const LegKey key = action.leg;
+  const std::string id = action.request.request_id();
+  StartLeg(router, key, action.worker, id,
+           [this, router, key, request = std::move(action.request)](Leg* leg) {
+             DecodeJob wanted = JobFrom(request);
+             if (wanted.cache == CacheUse::kForget) return Forget(router, key, std::move(wanted));
+             auto job = leg->worker->decode->Submit(
+                 std::move(wanted), [this, router, key](DecodeUpdate u) {
+                   if (auto* ended = std::get_if<DecodeEnded>(&u))
+                     return Said(router, key, LegEnded{key, ended->status});
+                   Said(router, key, DecodeSaid{key, EventFrom(u)});
+                 });
+             if (!job.ok()) return Said(router, key, LegEnded{key, job.status()});
+             leg->job = *job;
+           });
+}
+
+void SimCluster::SendToClientNow(Router* router, SendToClient action) {
   SimClient* client = clients_.at(action.request - 1).get();
   const uint32_t index = action.event.delta().index();
   for (const v1::Token& token : action.event.delta().tokens()) {
@@ -369,101 +499,120 @@ void SimCluster::SendToClientNow(SendToClient action) {
   if (client->owes) return;
   client->owes = true;
   absl::Time taken = now_ + client->takes;
-  Later(&taken, [this, client, key = action.request] {
+  Later(&taken, [this, router, client, key = action.request] {
     client->owes = false;
-    if (!client->status) router_->Handle(ClientWritable{key}, now_);
+    if (!client->status) router->core->Handle(ClientWritable{key}, now_);
   });
 }
 
-void SimCluster::Carry(CoreAction action) {
+bool SimCluster::CarryOut(Router* router) {
+  std::vector<CoreAction> actions = router->core->TakeActions();
+  for (CoreAction& action : actions) Carry(router, std::move(action));
+  return !actions.empty();
+}
+
+void SimCluster::Carry(Router* router, CoreAction action) {
+  const auto leg_of = [router](LegKey key) {
+    const auto found = router->legs.find(key);
+    return found == router->legs.end() ? nullptr : found->second.get();
+  };
   if (auto* prefill = std::get_if<StartPrefill>(&action)) {
-    Start(std::move(*prefill));
+    Start(router, std::move(*prefill));
   } else if (auto* decode = std::get_if<StartDecode>(&action)) {
-    Start(std::move(*decode));
+    Start(router, std::move(*decode));
   } else if (auto* cancel = std::get_if<CancelLeg>(&action)) {
-    const auto found = legs_.find(cancel->leg);
-    if (found == legs_.end()) return;
-    Later(&found->second->last_out, [this, key = cancel->leg] {
-      const auto leg = legs_.find(key);
-      if (leg == legs_.end() || !leg->second->job) return;
-      Worker* worker = leg->second->worker;
-      worker->prefill ? worker->prefill->Cancel(*leg->second->job)
-                      : worker->decode->Cancel(*leg->second->job);
+    Leg* leg = leg_of(cancel->leg);
+    if (leg == nullptr) return;
+    Later(&leg->last_out, [leg_of, key = cancel->leg] {
+      const Leg* cancelled = leg_of(key);
+      if (cancelled == nullptr || !cancelled->job || cancelled->worker->killed) return;
+      cancelled->worker->core()->Cancel(*cancelled->job);
     });
-    Unpause(found->second.get());  // resumes the leg, so that its end arrives
+    Unpause(router, leg);  // resumes the leg, so that its end arrives
   } else if (auto* pause = std::get_if<PauseLeg>(&action)) {
-    const auto found = legs_.find(pause->leg);
-    if (found == legs_.end()) return;
-    Leg* leg = found->second.get();
+    Leg* leg = leg_of(pause->leg);
+    if (leg == nullptr) return;
     leg->paused = true;
     if (leg->worker->decode && leg->job) leg->worker->decode->SetPaused(*leg->job, true);
   } else if (auto* resume = std::get_if<ResumeLeg>(&action)) {
-    const auto found = legs_.find(resume->leg);
-    if (found == legs_.end()) return;
-    Leg* leg = found->second.get();
+    Leg* leg = leg_of(resume->leg);
+    if (leg == nullptr) return;
     if (leg->worker->decode && leg->job) leg->worker->decode->SetPaused(*leg->job, false);
-    Unpause(leg);
+    Unpause(router, leg);
   } else if (auto* send = std::get_if<SendToClient>(&action)) {
-    SendToClientNow(std::move(*send));
+    SendToClientNow(router, std::move(*send));
   } else if (auto* finish = std::get_if<FinishClient>(&action)) {
     SimClient* client = clients_.at(finish->request - 1).get();
     ASSERT_FALSE(client->status) << "a client was told twice how it ended";
     client->status = finish->status;
     --running_;
     absl::Time none = absl::InfinitePast();
-    Later(&none, [this, key = finish->request] { router_->Handle(ClientGone{key}, now_); });
+    Later(&none,
+          [this, router, key = finish->request] { router->core->Handle(ClientGone{key}, now_); });
   } else if (auto* peers = std::get_if<SendPeers>(&action)) {
     Worker* worker = workers_.at(peers->attach - 1).get();
-    std::vector<KvPeer> known;
+    if (worker->killed) return;
+    std::vector<KvPeer>& known = worker->streams[router->number].peers;
+    known.clear();
     for (const v1::Peer& peer : peers->peers.peers()) {
       known.push_back({peer.epoch(), peer.address(), peer.kv_address()});
     }
-    worker->kv_work.push_back([worker, known] { worker->plane->SetPeers(known); });
+    worker->TellPeers();
   } else if (const auto* taken = std::get_if<ReportTaken>(&action)) {
-    workers_.at(taken->attach - 1)->cache_on_way = false;
+    workers_.at(taken->attach - 1)->streams[router->number].cache_on_way = false;
   } else if (auto* serving = std::get_if<ServingChanged>(&action)) {
-    serving_ = std::move(*serving);
+    router->serving = std::move(*serving);
   } else if (const auto* closed = std::get_if<CloseAttach>(&action)) {
-    ADD_FAILURE() << "the router closed the stream of worker " << closed->attach << ": "
-                  << closed->status;
+    // The router may learn of a restart before the old process's stream breaks.
+    EXPECT_TRUE(workers_.at(closed->attach - 1)->killed)
+        << "the router closed the stream of worker " << closed->attach << ": " << closed->status;
   }
 }
 
 void SimCluster::Report(Worker* worker) {
-  if (worker->gone) return;
   const auto links = worker->plane->links();
-  if (now_ < worker->next_report && links.size() == worker->links) return;
-  worker->next_report = now_ + kReportEvery;
-  worker->links = links.size();
-  v1::LoadReport report = ReportFrom(worker->load());
-  report.set_draining(worker->draining);
-  for (const ProvenLink& link : links) {
-    v1::PeerLink* proto = report.add_links();
-    proto->set_epoch(link.epoch);
-    proto->set_link(link.link);
-    proto->set_bytes_per_us(link.bytes_per_us);
+  for (auto& router : routers_) {
+    Worker::Stream* stream = &worker->streams[router->number];
+    if (!stream->open) continue;
+    if (now_ < stream->next_report && links.size() == stream->links) continue;
+    stream->next_report = now_ + kReportEvery;
+    stream->links = links.size();
+    v1::LoadReport report = ReportFrom(worker->load());
+    report.set_draining(worker->draining);
+    for (const ProvenLink& link : links) {
+      v1::PeerLink* proto = report.add_links();
+      proto->set_epoch(link.epoch);
+      proto->set_link(link.link);
+      proto->set_bytes_per_us(link.bytes_per_us);
+    }
+    const auto deliver = [this, r = router.get(), stream](CoreEvent event) {
+      Later(&stream->last_delivery, [this, r, stream, event = std::move(event)] {
+        if (!stream->lost) r->core->Handle(event, now_);
+      });
+    };
+    deliver(WorkerReported{worker->attach, report});
+    if (!worker->draining || worker->jobs() > 0) continue;
+    stream->open = false;
+    deliver(WorkerDetached{worker->attach});
   }
-  Later(&worker->last_delivery, [this, worker, report] {
-    router_->Handle(WorkerReported{worker->attach, report}, now_);
-  });
-  if (!worker->draining || worker->jobs() > 0) return;
-  worker->gone = true;
-  Later(&worker->last_delivery,
-        [this, worker] { router_->Handle(WorkerDetached{worker->attach}, now_); });
 }
 
 void SimCluster::TellCacheChanges(Worker* worker) {
-  if (worker->gone || worker->cache_on_way || now_ < worker->next_cache) return;
-  const auto changes =
-      worker->core()->name_log()->Next(&worker->cache_told, options_.max_cache_changes);
-  if (!changes) return;
-  worker->cache_on_way = true;
-  worker->next_cache = changes->more ? now_ : now_ + options_.cache_interval;
-  absl::StatusOr<CacheUpdate> update = ReadCacheChanges(CacheChangesToProto(*changes, now_));
-  ASSERT_TRUE(update.ok()) << update.status();
-  Later(&worker->last_delivery, [this, worker, update = *std::move(update)] {
-    router_->Handle(WorkerCached{worker->attach, update}, now_);
-  });
+  for (auto& router : routers_) {
+    Worker::Stream* stream = &worker->streams[router->number];
+    if (!stream->open || stream->cache_on_way || now_ < stream->next_cache) continue;
+    const auto changes =
+        worker->core()->name_log()->Next(&stream->cache_told, options_.max_cache_changes);
+    if (!changes) continue;
+    stream->cache_on_way = true;
+    stream->next_cache = changes->more ? now_ : now_ + options_.cache_interval;
+    absl::StatusOr<CacheUpdate> update = ReadCacheChanges(CacheChangesToProto(*changes, now_));
+    ASSERT_TRUE(update.ok()) << update.status();
+    Later(&stream->last_delivery,
+          [this, r = router.get(), worker, stream, update = *std::move(update)] {
+            if (!stream->lost) r->core->Handle(WorkerCached{worker->attach, update}, now_);
+          });
+  }
 }
 
 bool SimCluster::Turn() {
@@ -474,15 +623,15 @@ bool SimCluster::Turn() {
     deliver();
     // Carries out all actions before the next event, as the router does. For example, once the
     // router has paused a leg, which is one RPC to a worker, this leg delivers nothing more.
-    for (CoreAction& action : router_->TakeActions()) Carry(std::move(action));
+    for (auto& router : routers_) CarryOut(router.get());
     worked = true;
   }
-  router_->RunOnce(now_);
-  for (CoreAction& action : router_->TakeActions()) {
-    Carry(std::move(action));
-    worked = true;
+  for (auto& router : routers_) {
+    router->core->RunOnce(now_);
+    worked |= CarryOut(router.get());
   }
   for (auto& worker : workers_) {
+    if (worker->killed) continue;
     worked |= worker->RunKv(now_);
     worked |= worker->RunCore(now_);
     Report(worker.get());
@@ -492,20 +641,24 @@ bool SimCluster::Turn() {
 }
 
 absl::Time SimCluster::NextEvent() const {
-  absl::Time next = std::min(now_ + kTick, router_->NextWake());
+  absl::Time next = now_ + kTick;
+  for (const auto& router : routers_) next = std::min(next, router->core->NextWake());
   if (!deliveries_.empty()) next = std::min(next, deliveries_.begin()->first);
   for (const auto& worker : workers_) {
-    if (worker->busy_until > now_) next = std::min(next, worker->busy_until);
+    if (!worker->killed && worker->busy_until > now_) next = std::min(next, worker->busy_until);
   }
   return std::max(next, now_ + kGrain);
 }
 
 bool SimCluster::Idle() const {
-  if (running_ > 0 || router_->requests() > 0 || router_->legs() > 0 || !legs_.empty()) {
-    return false;
+  if (running_ > 0) return false;
+  for (const auto& router : routers_) {
+    if (router->core->requests() > 0 || router->core->legs() > 0 || !router->legs.empty()) {
+      return false;
+    }
   }
   return std::all_of(workers_.begin(), workers_.end(),
-                     [](const auto& worker) { return worker->jobs() == 0; });
+                     [](const auto& worker) { return worker->killed || worker->jobs() == 0; });
 }
 
 void SimCluster::CancelDueClients() {
@@ -515,7 +668,8 @@ void SimCluster::CancelDueClients() {
     SimClient& client = *clients_[key - 1];
     if (client.cancel_at > now_ || client.cancelled) continue;
     client.cancelled = true;
-    if (client.request.arrival < now_) router_->Handle(ClientCancelled{key}, now_);
+    if (client.request.arrival >= now_) continue;
+    routers_[client.router]->core->Handle(ClientCancelled{key}, now_);
   }
 }
 
@@ -532,22 +686,32 @@ void SimCluster::RunUntil(absl::Time time) {
 void SimCluster::RunUntilIdle(absl::Duration limit) {
   const absl::Time end = now_ + limit;
   while (!Idle()) {
-    ASSERT_LT(now_, end) << running_ << " clients, " << router_->legs() << " legs";
+    if (now_ >= end) {
+      for (const auto& router : routers_) {
+        ADD_FAILURE() << running_ << " clients are left, and router " << router->number << " has "
+                      << router->core->legs() << " legs";
+      }
+      return;
+    }
     RunUntil(now_ + absl::Milliseconds(20));
   }
   RunUntil(now_ + absl::Seconds(1));
 }
 
 void SimCluster::SetFaults(const FaultyTransport::Faults& faults) {
+  faults_ = faults;
   for (auto& worker : workers_) {
     if (worker->decode) worker->transport->SetFaults(faults);
   }
 }
 
 void SimCluster::ExpectAllBack() {
-  EXPECT_EQ(router_->requests(), 0u);
-  EXPECT_EQ(router_->legs(), 0u);
+  for (const auto& router : routers_) {
+    EXPECT_EQ(router->core->requests(), 0u) << "router " << router->number;
+    EXPECT_EQ(router->core->legs(), 0u) << "router " << router->number;
+  }
   for (const auto& worker : workers_) {
+    if (worker->killed) continue;
     const std::string& address = worker->registration.address();
     const WorkerLoad load = worker->load();
     EXPECT_EQ(load.free_blocks, load.total_blocks) << address;
@@ -564,12 +728,14 @@ void SimCluster::ExpectAllBack() {
   }
 }
 
-void SimCluster::ExpectRouterKnows(const CheckedRequest& request) {
-  const auto prompt = NamePromptBlocks(serving_, /*secret=*/"", models_[0]->config().rope,
-                                       request.cache_salt, request.prompt);
+void SimCluster::ExpectRoutersKnow(const CheckedRequest& request) {
+  const auto prompt =
+      NamePromptBlocks(routers_[0]->serving, /*secret=*/"", models_[0]->config().rope,
+                       request.cache_salt, request.prompt);
   ASSERT_NE(prompt, nullptr);
   std::map<std::string, int> keepers;
   for (const auto& worker : workers_) {
+    if (worker->killed) continue;
     std::set<BlockName> kept;
     NameLog::Cursor all;
     if (const auto changes = worker->core()->name_log()->Next(&all, SIZE_MAX)) {
@@ -581,12 +747,19 @@ void SimCluster::ExpectRouterKnows(const CheckedRequest& request) {
     }
     if (leading > 0) keepers[worker->registration.address()] = leading;
   }
-  EXPECT_EQ(router_->KeepersOf(*prompt), keepers) << request.request_id;
+  for (const auto& router : routers_) {
+    EXPECT_EQ(router->core->KeepersOf(*prompt), keepers)
+        << request.request_id << ", router " << router->number;
+  }
 }
+
+const LoggedCore& SimCluster::router(int number) const { return *routers_.at(number)->core; }
 
 uint64_t SimCluster::steps() const {
   uint64_t steps = 0;
-  for (const auto& worker : workers_) steps += worker->load().steps;
+  for (const auto& worker : workers_) {
+    if (!worker->killed) steps += worker->load().steps;
+  }
   return steps;
 }
 
@@ -596,6 +769,12 @@ absl::Duration SimCluster::busy(v1::WorkerRole role) const {
     if (worker->role == role) busy += worker->busy;
   }
   return busy;
+}
+
+uint64_t SimCluster::prefill_cached_tokens() const {
+  uint64_t tokens = 0;
+  for (const auto& worker : workers_) tokens += worker->prefill_metrics.cached_tokens.value();
+  return tokens;
 }
 
 }  // namespace baton

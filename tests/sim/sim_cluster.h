@@ -28,6 +28,7 @@ namespace baton {
 // A client's request, and everything that the client has received.
 struct SimClient {
   CheckedRequest request;
+  int router = 0;  // number of the router to which the request goes
   absl::Time cancel_at = absl::InfiniteFuture();
 
   std::vector<TokenId> tokens;  // in order; a token out of order fails the test
@@ -43,14 +44,16 @@ struct SimClient {
   absl::Duration takes;  // time that the client takes for each message, besides the wire's delay
 };
 
-// A router and its workers in one thread, with one virtual clock and one seed. RouterCore, worker
-// cores, pools, ledgers and KV planes are the real ones. They run over faulty in-process transports
-// and on the fake backend. A queue of deliveries takes gRPC's place: each delivery comes after a
-// short random delay, in order per RPC.
+// Routers and workers in one thread, with one virtual clock and one seed. RouterCore, worker cores,
+// pools, ledgers and KV planes are the real ones. They run over faulty in-process transports and on
+// the fake backend. A queue of deliveries takes gRPC's place: each delivery comes after a short
+// random delay, in order per RPC.
 class SimCluster {
  public:
   struct Options {
     uint64_t seed = 1;
+    // Number of routers. Each worker attaches to all of them.
+    int routers = 1;
     int prefill_workers = 4;
     int decode_workers = 4;
     int context = 512;
@@ -72,15 +75,15 @@ class SimCluster {
     // table.
     int long_rope_from = 0;
     bool prefix_cache = true;
-    // Max memory of the router's index of KV blocks, in bytes; 0: the router has none.
+    // Max memory of each router's index of KV blocks, in bytes; 0: the routers have none.
     size_t prefix_index_bytes = 1 << 20;
     // Time between two messages of a worker on its prefix cache, and max names of one message.
     absl::Duration cache_interval = absl::Milliseconds(10);
     size_t max_cache_changes = 64;
-    v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;  // mode of the router
-    // Changes the router's options before the router is made. May be empty.
+    v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;  // mode of the routers
+    // Changes the options of each router before the router is made. May be empty.
     std::function<void(RouterCoreOptions*)> adjust_router;
-    // Receives the router's events. Must outlive the cluster. Null: no log is kept.
+    // Receives the events of router 0. Must outlive the cluster. Null: no log is kept.
     EventLog* log = nullptr;
   };
   explicit SimCluster(Options options);
@@ -92,9 +95,12 @@ class SimCluster {
   std::vector<float> ExpectedScores(const CheckedRequest& request) const;
 
   absl::Time now() const { return now_; }
-  // Delivers a request to the router at its `arrival`, which must not have passed. The returned
+  // Delivers a request to a router at its `arrival`, which must not have passed. The returned
   // client lives as long as the cluster.
-  SimClient* Add(CheckedRequest request);
+  SimClient* Add(CheckedRequest request, int router = 0);
+  // Calls `what` at `time`, which must not have passed. At that time no message is being delivered
+  // and no worker runs.
+  void At(absl::Time time, std::function<void()> what);
   // RunUntil runs until `time`. RunUntilIdle runs until all requests are over and nothing is left
   // to do, and then for one more second. It fails the test if that takes longer than `limit`.
   void RunUntil(absl::Time time);
@@ -107,38 +113,63 @@ class SimCluster {
   int ModelOf(const CheckedRequest& request) const { return model_of_.at(request.request_id); }
   // Drains a worker: it accepts no new work, and detaches when it has finished its jobs.
   void Drain(int worker);
+  // Ends a worker's process now, without a farewell. Its memory is gone, so that its peers' reads
+  // and notes fail. Each of its RPCs and Attach streams breaks at a random time within `notice`.
+  // All messages of a stream that are still on their way then arrive before its end, or none.
+  // Returns the number of RPCs that break.
+  int Kill(int worker, absl::Duration notice);
+  // Starts a process with another epoch in place of a killed worker, and returns its number. It has
+  // the address of the killed worker, or a new one.
+  int Restart(int killed, bool same_address);
 
-  // Sets the faults of every decode worker's transport, from now on.
+  // Sets the faults of every decode worker's transport, from now on. Restarted workers keep them.
   void SetFaults(const FaultyTransport::Faults& faults);
-  // Fails the test if a block, lease, pull, job, leg or request is left.
+  // Fails the test if a block, lease, pull, job, leg or request is left, at a router or at a worker
+  // that was not killed.
   void ExpectAllBack();
-  // Fails the test unless the router knows exactly which blocks of this prompt each worker keeps.
-  // Nothing may have been routed for the option routed_for, 100 ms.
-  void ExpectRouterKnows(const CheckedRequest& request);
+  // Fails the test unless each router knows exactly which blocks of this prompt each worker keeps.
+  // Nothing may have been routed for the option routed_for, 100 ms, and every killed worker must
+  // have been forgotten.
+  void ExpectRoutersKnow(const CheckedRequest& request);
 
-  const LoggedCore& router() const { return *router_; }
+  int routers() const { return static_cast<int>(routers_.size()); }
+  // Returns the number of workers so far. Killed workers count.
+  int workers() const { return static_cast<int>(workers_.size()); }
+  const LoggedCore& router(int number = 0) const;
+  // Returns the number of steps of the workers that were not killed, added up.
   uint64_t steps() const;
   // Returns the time that workers of this role have spent in steps, added up.
   absl::Duration busy(v1::WorkerRole role) const;
+  // Returns the number of tokens of prompts that prefill workers have found in their caches.
+  uint64_t prefill_cached_tokens() const;
 
  private:
   struct Worker;
   struct Leg;
+  struct Router;
 
   static ModelConfig ConfigOf(const Options& options, int model);
+  // Creates a worker that no router knows yet.
+  Worker* CreateWorker(v1::WorkerRole role, int model, const std::string& address);
   // Fails the test if legs of one request go to workers of different models.
   void NoteModel(const std::string& request_id, const Worker& worker);
   void Later(absl::Time* last, std::function<void()> deliver);
-  void Carry(CoreAction action);
-  void Start(StartPrefill action);
-  void Start(StartDecode action);
+  // Carries out the actions that the router asks for. Returns true if there are any.
+  bool CarryOut(Router* router);
+  void Carry(Router* router, CoreAction action);
+  // Makes the leg, and delivers the RPC to the worker. `submit` is called when it arrives, unless
+  // the worker's process has ended.
+  void StartLeg(Router* router, LegKey key, const WorkerName& worker, const std::string& request_id,
+                std::function<void(Leg*)> submit);
+  void Start(Router* router, StartPrefill action);
+  void Start(Router* router, StartDecode action);
   // Tells the leg's worker to remove the job's KV from its prefix cache.
   template <class Job>
-  void Forget(LegKey leg, Job job);
-  void Said(LegKey leg, CoreEvent event);
-  void Deliver(Leg* leg, CoreEvent event);
-  void Unpause(Leg* leg);
-  void SendToClientNow(SendToClient action);
+  void Forget(Router* router, LegKey leg, Job job);
+  void Said(Router* router, LegKey leg, CoreEvent event);
+  void Deliver(Router* router, Leg* leg, CoreEvent event);
+  void Unpause(Router* router, Leg* leg);
+  void SendToClientNow(Router* router, SendToClient action);
   Worker* Find(const WorkerName& name);
   void Report(Worker* worker);
   void TellCacheChanges(Worker* worker);
@@ -154,10 +185,9 @@ class SimCluster {
   std::map<std::string, int> model_of_;  // model of each request, by request id
   KvLayout layout_;
   InProcessFabric fabric_;
-  std::unique_ptr<LoggedCore> router_;
-  ServingChanged serving_;  // as the router told it last
+  std::vector<std::unique_ptr<Router>> routers_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::map<LegKey, std::unique_ptr<Leg>> legs_;
+  FaultyTransport::Faults faults_;
   std::vector<std::unique_ptr<SimClient>> clients_;  // index: request key - 1
   std::vector<RequestKey> running_clients_;  // clients without a status, and some that have one
   std::multimap<absl::Time, std::function<void()>> deliveries_;

@@ -150,6 +150,109 @@ TEST_F(SimTest, TenThousandRequestsWithCancelsAndDeadlinesGetTheirTokensAndLeave
   EXPECT_GT(counters.migrations, 0u);  // preempted sequences came back
 }
 
+// Each client belongs to one of three routers. Each router learns from the workers how busy they
+// are and what they have cached, and never from another router.
+TEST_F(SimTest, ThreeRoutersShareTheWorkersAndEachAnswersItsClients) {
+  const uint64_t seed = Seed(33);
+  random_.seed(seed);
+  SimCluster cluster({.seed = seed,
+                      .routers = 3,
+                      .decode_blocks = 72,
+                      .prefill = {.chunk_tokens = 64, .slice_bytes = 4096},
+                      .decode = {.max_batch = 24, .max_sequences = 32},
+                      .adjust_router = [](RouterCoreOptions* router) {
+                        router->policy = RoutingPolicyKind::kPrefix;
+                      }});
+  std::vector<SimClient*> clients;
+  absl::Time arrival = cluster.now();
+  for (int i = 0; i < 3000; ++i) {
+    arrival += absl::Microseconds(random_() % 3000);
+    CheckedRequest request = RandomRequest(arrival);
+    // A third of the prompts begin like an earlier prompt, which another router may have sent.
+    if (i > 0 && random_() % 3 == 0) {
+      const std::vector<TokenId>& shared = clients[random_() % clients.size()]->request.prompt;
+      request.prompt.insert(request.prompt.begin(), shared.begin(), shared.end());
+      request.prompt.resize(std::min<size_t>(request.prompt.size(), 300));
+    }
+    clients.push_back(cluster.Add(std::move(request), static_cast<int>(random_() % 3)));
+    if (random_() % 10 == 0) {
+      clients.back()->cancel_at = arrival + absl::Milliseconds(random_() % 120 + 1);
+    }
+    if (clients.size() % 500 == 0) cluster.RunUntil(arrival);
+  }
+  cluster.RunUntilIdle(absl::Minutes(10));
+  int with_hit[3] = {};
+  for (const SimClient* client : clients) {
+    const std::string& id = client->request.request_id;
+    ASSERT_TRUE(client->status) << id;
+    if (!client->status->ok()) {
+      EXPECT_TRUE(client->cancelled) << id << ": " << *client->status;
+      continue;
+    }
+    EXPECT_EQ(client->tokens, cluster.Expected(client->request)) << id;
+    ExpectOthers(cluster, *client);
+    ExpectScores(cluster, *client);
+    with_hit[client->router] += client->summary->usage().cached_tokens() > 0;
+  }
+  cluster.ExpectAllBack();
+  for (size_t i = 0; i < clients.size(); i += 10) cluster.ExpectRoutersKnow(clients[i]->request);
+  for (int router = 0; router < cluster.routers(); ++router) {
+    const RouterCounters& counters = cluster.router(router).counters();
+    EXPECT_EQ(counters.diverged, 0u);
+    EXPECT_EQ(counters.data_loss, 0u);
+    EXPECT_GT(counters.finished_ok, 700u);
+    EXPECT_GT(with_hit[router], 50);
+  }
+}
+
+// Workers are killed one after the other under load, and come back at their address as processes
+// with empty caches. Routers learn of the end of the old process up to 300 ms after the kill, often
+// later than of the new one. No request may fail.
+TEST_F(SimTest, RequestsOfKilledWorkersAreAnsweredByOthers) {
+  const uint64_t seed = Seed(35);
+  random_.seed(seed);
+  SimCluster cluster({.seed = seed,
+                      .routers = 2,
+                      .prefill_workers = 2,
+                      .decode_workers = 2,
+                      .prefill = {.chunk_tokens = 64, .slice_bytes = 4096},
+                      .decode = {.max_batch = 24, .max_sequences = 32}});
+  std::vector<int> workers = {0, 1, 2, 3};
+  std::vector<SimClient*> clients;
+  absl::Time arrival = cluster.now();
+  int broken = 0;
+  for (int kill = 0; kill < 20; ++kill) {
+    for (int i = 0; i < 50; ++i) {
+      arrival += absl::Microseconds(random_() % 8000);
+      clients.push_back(cluster.Add(RandomRequest(arrival), static_cast<int>(random_() % 2)));
+    }
+    cluster.RunUntil(arrival);
+    int& worker = workers[static_cast<size_t>(kill) % workers.size()];
+    broken += cluster.Kill(worker, absl::Milliseconds(300));
+    arrival += absl::Milliseconds(random_() % 100);
+    cluster.RunUntil(arrival);
+    worker = cluster.Restart(worker, /*same_address=*/true);
+  }
+  cluster.RunUntilIdle(absl::Minutes(10));
+  for (const SimClient* client : clients) {
+    const std::string& id = client->request.request_id;
+    ASSERT_TRUE(client->status) << id;
+    EXPECT_TRUE(client->status->ok()) << id << ": " << *client->status;
+    EXPECT_EQ(client->tokens, cluster.Expected(client->request)) << id;
+    ExpectOthers(cluster, *client);
+    ExpectScores(cluster, *client);
+  }
+  cluster.ExpectAllBack();
+  uint64_t migrations = 0;
+  for (int router = 0; router < cluster.routers(); ++router) {
+    EXPECT_EQ(cluster.router(router).counters().diverged, 0u);
+    migrations += cluster.router(router).counters().migrations;
+  }
+  std::cout << broken << " RPCs broke, " << migrations << " migrations\n";
+  EXPECT_GT(broken, 50);
+  EXPECT_GT(migrations, 20u);
+}
+
 // Reads of KV arrive late, requests are cancelled in the middle of a read, and the block that was
 // freed last is reused first.
 TEST_F(SimTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
