@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -84,6 +85,7 @@ std::vector<TokenId> ScaledPrompt(const TraceRow& row, int vocab) {
 
 ReplayResult Replay(const Trace& trace, const ReplayOptions& options) {
   SimCluster::Options sim;
+  sim.routers = options.routers;
   sim.prefill_workers = options.prefill_workers;
   sim.decode_workers = options.decode_workers;
   sim.context = ContextFor(trace);
@@ -103,6 +105,7 @@ ReplayResult Replay(const Trace& trace, const ReplayOptions& options) {
   };
   SimCluster cluster(sim);
 
+  std::mt19937_64 random(sim.seed);
   const absl::Time start = cluster.now();
   const auto at = [&](double trace_s) { return start + absl::Seconds(trace_s / options.speed); };
   std::vector<const SimClient*> clients;
@@ -115,7 +118,8 @@ ReplayResult Replay(const Trace& trace, const ReplayOptions& options) {
     // The simulator looks at every added client at each step of its clock. So a client is added
     // only just before it arrives.
     cluster.RunUntil(request.arrival - absl::Milliseconds(1));
-    clients.push_back(cluster.Add(std::move(request)));
+    const int router = static_cast<int>(random() % static_cast<uint64_t>(options.routers));
+    clients.push_back(cluster.Add(std::move(request), router));
   }
   const absl::Time end = at(trace.Period());
   cluster.RunUntil(end);
@@ -124,6 +128,7 @@ ReplayResult Replay(const Trace& trace, const ReplayOptions& options) {
                                            (end - start) * options.prefill_workers);
   cluster.RunUntilIdle(absl::Hours(10));
 
+  uint64_t reported_tokens = 0;
   std::vector<absl::Duration> ttft;
   for (const SimClient* client : clients) {
     const std::string& id = client->request.request_id;
@@ -132,10 +137,12 @@ ReplayResult Replay(const Trace& trace, const ReplayOptions& options) {
       continue;
     }
     EXPECT_EQ(client->tokens, cluster.Expected(client->request)) << id;
-    result.cached_blocks += client->summary->usage().cached_tokens() / kBlockTokens;
+    reported_tokens += client->summary->usage().cached_tokens();
     ttft.push_back(client->times.front() - client->request.arrival);
   }
   cluster.ExpectAllBack();
+  EXPECT_EQ(reported_tokens, cluster.prefill_cached_tokens());
+  result.cached_blocks = cluster.prefill_cached_tokens() / kBlockTokens;
   if (ttft.empty()) return result;
   std::sort(ttft.begin(), ttft.end());
   for (const absl::Duration one : ttft) result.mean_ttft += one / static_cast<double>(ttft.size());

@@ -12,6 +12,8 @@
 namespace baton {
 
 struct ReplayOptions {
+  // Number of routers. Each request goes to a random one.
+  int routers = 1;
   int prefill_workers = 4;
   int decode_workers = 4;
   int prefill_blocks = 0;  // KV blocks of each prefill worker
@@ -23,7 +25,7 @@ struct ReplayOptions {
   absl::Duration cache_interval = absl::Milliseconds(10);
   // Max delay of a message between two parties.
   absl::Duration wire_delay = absl::Milliseconds(1);
-  // Sets the policy, and other options of the router.
+  // Sets the policy, and other options of each router.
   std::function<void(RouterCoreOptions*)> adjust_router;
 };
 

@@ -4,7 +4,11 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <map>
+#include <memory>
+#include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -27,26 +31,46 @@ std::string Setting(const char* variable, const std::string& otherwise) {
   return given != nullptr ? given : otherwise;
 }
 
-// A way to choose workers. A policy without a name in RoutingPolicyFromName gets its entry here.
-struct Policy {
-  std::string name;
-  std::function<void(RouterCoreOptions*)> adjust_router;
-  absl::Duration cache_interval = ReplayOptions().cache_interval;
-  absl::Duration wire_delay = ReplayOptions().wire_delay;
+// Always chooses a worker that has cached the most tokens of the prompt, whatever its load. Of
+// equal workers it chooses one at random.
+class LongestMatchPolicy : public RoutingPolicy {
+ public:
+  explicit LongestMatchPolicy(uint64_t seed) : random_(seed) {}
+
+  size_t Choose(const RouteRequest&, absl::Span<const RouteCandidate> candidates) override {
+    const auto merit = [](const RouteCandidate& w) {
+      return std::tuple(!w.avoid, w.has_room, w.cached_tokens);
+    };
+    std::vector<size_t> best;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (!best.empty() && merit(candidates[i]) < merit(candidates[best[0]])) continue;
+      if (!best.empty() && merit(candidates[i]) > merit(candidates[best[0]])) best.clear();
+      best.push_back(i);
+    }
+    return best[random_() % best.size()];
+  }
+
+ private:
+  std::mt19937_64 random_;
 };
 
-// Returns the policy of this name. With the ending "-without-lag", the router learns at once what
-// workers have cached.
-Policy PolicyFromName(absl::string_view name) {
-  constexpr absl::string_view kWithoutLag = "-without-lag";
-  Policy policy{.name = std::string(name)};
-  if (absl::ConsumeSuffix(&name, kWithoutLag)) {
-    policy.cache_interval = policy.wire_delay = absl::ZeroDuration();
+// Sets the options of a replay to the policy of this name. With the ending "-without-lag", routers
+// learn at once what workers have cached. With the ending "-3-routers", there are three routers. A
+// policy without a name in RoutingPolicyFromName gets its name here.
+void SetPolicy(absl::string_view name, ReplayOptions* options) {
+  if (absl::ConsumeSuffix(&name, "-without-lag")) {
+    options->cache_interval = options->wire_delay = absl::ZeroDuration();
+  }
+  if (absl::ConsumeSuffix(&name, "-3-routers")) options->routers = 3;
+  if (name == "longest-match") {
+    options->adjust_router = [](RouterCoreOptions* router) {
+      router->new_policy = [](uint64_t seed) { return std::make_unique<LongestMatchPolicy>(seed); };
+    };
+    return;
   }
   const absl::StatusOr<RoutingPolicyKind> kind = RoutingPolicyFromName(name);
-  BATON_CHECK(kind.ok()) << kind.status();
-  policy.adjust_router = [kind = *kind](RouterCoreOptions* router) { router->policy = kind; };
-  return policy;
+  BATON_CHECK(kind.ok()) << name << ": " << kind.status();
+  options->adjust_router = [kind = *kind](RouterCoreOptions* router) { router->policy = kind; };
 }
 
 // A trace of conversations: every request begins with the prompt of the request before it in the
@@ -107,6 +131,40 @@ TEST(TraceReplayTest, OneWorkerWithALargePoolFindsAlmostAllThatCanBeFound) {
   EXPECT_LT(Replay(trace, options).cached_blocks, large.cached_blocks);
 }
 
+TEST(TraceReplayTest, ThreeRoutersFindWhatOneRouterFinds) {
+  SetLogLevel(Severity::kError);
+  Trace trace = Conversations(8, 6);
+  SpreadArrivals(&trace);
+  ReplayOptions options{.prefill_blocks = 1000};
+  SetPolicy("longest-match-3-routers", &options);
+  EXPECT_EQ(options.routers, 3);
+  // A turn comes seconds after the turn before it, so each router knows where its blocks are.
+  EXPECT_EQ(Replay(trace, options).cached_blocks, FindableBlocks(trace));
+  SetPolicy("round-robin", &options);
+  EXPECT_LT(Replay(trace, options).cached_blocks, FindableBlocks(trace));
+}
+
+// The limits for Mooncake's conversation trace. The keys are the sizes of all prefill pools
+// together, as shares of the trace's blocks. The values are the hits of the policy `prefix`, as
+// shares of the blocks that one unlimited cache finds.
+const std::map<std::string, double> kMinHits = {{"0.2", 0.85}, {"0.5", 0.92}, {"1", 0.93}};
+
+// Compares the results of all policies at one size of the pools with the limits.
+void ExpectLimits(const std::map<std::string, ReplayResult>& results, double min_hits,
+                  uint64_t findable) {
+  const auto hits = [&](const char* name) {
+    return static_cast<double>(results.at(name).cached_blocks);
+  };
+  const auto ttft = [&](const char* name) {
+    return absl::ToDoubleSeconds(results.at(name).mean_ttft);
+  };
+  EXPECT_GE(hits("prefix"), min_hits * static_cast<double>(findable));
+  EXPECT_GE(hits("prefix"), 0.97 * hits("prefix-without-lag"));
+  EXPECT_LE(ttft("prefix"), 0.7 * ttft("least-loaded"));
+  EXPECT_GE(hits("prefix-3-routers"), 0.95 * hits("prefix"));
+  EXPECT_LE(ttft("prefix-3-routers"), 1.1 * ttft("prefix"));
+}
+
 // Compares policies on a recorded trace, and prints a line for each of them and each size of the
 // prefill pools. Environment:
 //   BATON_TRACE           file with the trace
@@ -115,6 +173,7 @@ TEST(TraceReplayTest, OneWorkerWithALargePoolFindsAlmostAllThatCanBeFound) {
 //   BATON_TRACE_BUSY      share of time in which least-loaded keeps the prefill workers busy
 //   BATON_TRACE_SPEED     seconds of the trace in one simulated second
 //   BATON_TRACE_ROWS      number of rows to replay, from the first
+// The limits are checked if no variable but the first is set, and the trace is Mooncake's.
 TEST(TraceReplayTest, HitsAndTtftOfEachPolicy) {
   const std::string path = Setting("BATON_TRACE", "");
   if (path.empty()) GTEST_SKIP() << "BATON_TRACE does not name a trace";
@@ -130,24 +189,29 @@ TEST(TraceReplayTest, HitsAndTtftOfEachPolicy) {
   const double busy = std::stod(Setting("BATON_TRACE_BUSY", "0.8"));
   std::cout << trace->rows.size() << " requests, " << blocks << " blocks, " << findable
             << " found by one unlimited cache; " << options.speed << " times faster\n";
+  bool limits = blocks == 182790 && findable == 105592;
+  for (const char* variable : {"BATON_TRACE_POLICIES", "BATON_TRACE_POOLS", "BATON_TRACE_BUSY",
+                               "BATON_TRACE_SPEED", "BATON_TRACE_ROWS"}) {
+    limits &= std::getenv(variable) == nullptr;
+  }
 
   for (const std::string& pool :
        std::vector<std::string>(absl::StrSplit(Setting("BATON_TRACE_POOLS", "0.2,0.5,1"), ','))) {
     options.prefill_blocks =
         static_cast<int>(std::stod(pool) * static_cast<double>(blocks) / options.prefill_workers);
-    options.adjust_router = PolicyFromName("least-loaded").adjust_router;
+    SetPolicy("least-loaded", &options);
     options.prefill_per_token = TimePerTokenFor(busy, *trace, options);
     std::cout << "pools of " << pool << ", 4 x " << options.prefill_blocks
               << " blocks; prefill takes " << options.prefill_per_token << " per token\n";
-    for (const std::string& name : std::vector<std::string>(absl::StrSplit(
-             Setting("BATON_TRACE_POLICIES", "prefix,prefix-without-lag,least-loaded,round-robin"),
-             ','))) {
-      const Policy policy = PolicyFromName(name);
+    std::map<std::string, ReplayResult> results;
+    for (const std::string& name : std::vector<std::string>(
+             absl::StrSplit(Setting("BATON_TRACE_POLICIES",
+                                    "prefix,prefix-without-lag,prefix-3-routers,least-loaded,"
+                                    "round-robin,longest-match"),
+                            ','))) {
       ReplayOptions with = options;
-      with.adjust_router = policy.adjust_router;
-      with.cache_interval = policy.cache_interval;
-      with.wire_delay = policy.wire_delay;
-      const ReplayResult result = Replay(*trace, with);
+      SetPolicy(name, &with);
+      const ReplayResult result = results[name] = Replay(*trace, with);
       const auto ms = [](absl::Duration d) { return absl::ToDoubleMilliseconds(d); };
       std::cout << absl::StreamFormat(
                        "  %-20s hits %6d of %d (%.3f)  TTFT mean %.1f p50 %.1f p99 %.1f ms  "
@@ -158,6 +222,7 @@ TEST(TraceReplayTest, HitsAndTtftOfEachPolicy) {
                        result.prefill_busy)
                 << std::endl;
     }
+    if (limits) ExpectLimits(results, kMinHits.at(pool), findable);
   }
 }
 
