@@ -8,16 +8,12 @@
 // name the folders of the programs and of the small models, for a machine without the build's own
 // folders.
 
-#include <atomic>
-#include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <functional>
 #include <map>
-#include <optional>
+#include <memory>
 #include <random>
-#include <set>
-#include <thread>
+#include <string>
 #include <vector>
 
 #include <signal.h>
@@ -25,14 +21,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "common/base/check.h"
-#include "common/base/mutex.h"
-#include "common/engine/answer_bounds.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/truth.h"
 #include "tests/e2e/served_folder.h"
+#include "tests/faults/cases.h"
+#include "tests/faults/cpu_judge.h"
+#include "tests/faults/load.h"
 #include "tests/faults/memory_watch.h"
 #include "tests/numerics/long_model.h"
 
@@ -40,13 +35,10 @@ namespace baton {
 namespace {
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
-constexpr int kStreams = 12;
 constexpr int kRouterEvery = 20;  // Every 20th kill hits the router.
 constexpr int kStopEvery = 14;    // Every 14th kill only stops a worker.
-// Time limit for each event that must happen soon, such as the next tokens of the load.
-constexpr absl::Duration kPatience = absl::Seconds(60);
-constexpr int kWarmUp = 8;  // Number of answers of a process before its memory is compared.
-constexpr int kCalm = 16;   // Number of answers of every worker after the last kill.
+constexpr int kWarmUp = 8;        // Number of answers of a process before its memory is compared.
+constexpr int kCalm = 16;         // Number of answers of every worker after the last kill.
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kPoolBytes = 64 * kMiB;
 #ifdef __SANITIZE_ADDRESS__
@@ -63,290 +55,6 @@ int FromEnvironment(const char* name, int fallback) {
   int value = 0;
   return text != nullptr && absl::SimpleAtoi(text, &value) ? value : fallback;
 }
-
-// Compares answers of workers on a device with the CPU backend. For each token, the CPU gets the
-// prompt and the tokens that the worker wrote before. Where the CPU's choice is clear
-// (answer_bounds.h), the worker must have chosen the same token.
-class CpuJudge {
- public:
-  explicit CpuJudge(const std::string& model, std::unique_ptr<Truth> truth)
-      : bounds_(AnswerBoundsOf(model)), truth_(std::move(truth)) {}
-
-  // Returns true if `ids` has the CPU's token at each position where the CPU's choice is clear,
-  // which means that errors of the device can't change it. Any thread.
-  bool Chose(const std::vector<TokenId>& prompt, const std::vector<TokenId>& ids,
-             SamplingOptions sampling) {
-    MutexLock lock(&mutex_);
-    std::vector<TokenId> text = prompt;
-    text.insert(text.end(), ids.begin(), ids.end());
-    const auto key = std::make_pair(text, sampling.seed);
-    if (const auto it = judged_.find(key); it != judged_.end()) return it->second;
-    SamplingOptions scored;
-    scored.max_tokens = 1;
-    scored.prompt_logprobs = truth_->config().vocab;
-    const auto scores = truth_->FullAnswer(text, scored);
-    BATON_CHECK(scores.ok()) << scores.status();
-    bool right = true;
-    for (size_t i = prompt.size(); i < text.size(); ++i) {
-      const auto clear = ClearChoice(scores->prompt[i].top, static_cast<int>(i), sampling, bounds_);
-      ++tokens_;
-      compared_ += clear.has_value();
-      if (clear && *clear != text[i]) right = false;
-    }
-    return judged_[key] = right;
-  }
-  // Two prompt logprobs count as equal if they differ by at most this number of nats.
-  double max_apart() const { return bounds_.gap / 2; }
-  float temperature() const { return bounds_.temperature; }
-  // Returns the number of tokens in all distinct answers, and the number of those tokens that were
-  // compared, because the CPU's choice was clear (answer_bounds.h).
-  std::pair<int, int> counts() {
-    MutexLock lock(&mutex_);
-    return {tokens_, compared_};
-  }
-
- private:
-  const AnswerBounds bounds_;
-  Mutex mutex_;
-  const std::unique_ptr<Truth> truth_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::pair<std::vector<TokenId>, uint64_t>, bool> judged_ ABSL_GUARDED_BY(mutex_);
-  int tokens_ ABSL_GUARDED_BY(mutex_) = 0, compared_ ABSL_GUARDED_BY(mutex_) = 0;
-};
-
-struct Case {
-  std::vector<TokenId> prompt;
-  SamplingOptions sampling;
-  v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;
-  std::vector<TokenId> expected;
-  std::vector<SampledToken> scores;  // Logprobs of the prompt, if the request asks for them.
-  CpuJudge* judge = nullptr;         // Set if `expected` is only one of several right answers.
-
-  v1::GenerateRequest Request() const {
-    v1::GenerateRequest request = TokenRequest(prompt, sampling.max_tokens);
-    *request.mutable_sampling() = SamplingToProto(sampling);
-    request.mutable_sampling()->set_ignore_eos(true);
-    request.set_mode(mode);
-    return request;
-  }
-  // Returns true if all tokens of `answer` are right. The answer may be incomplete.
-  bool Begins(const Answer& answer) const {
-    const std::vector<TokenId> ids = answer.ids();
-    if (ids.size() > expected.size() || answer.prompt.size() > scores.size()) return false;
-    for (size_t i = 0; i < answer.prompt.size(); ++i) {
-      const v1::Token& token = answer.prompt[i];
-      if (token.token_id() != prompt[i] || token.has_logprob() != (i > 0) ||
-          !(std::abs(token.logprob() - scores[i].logprob.value_or(0)) <=
-            (judge != nullptr ? judge->max_apart() : 0))) {
-        return false;
-      }
-    }
-    if (judge != nullptr) return judge->Chose(prompt, ids, sampling);
-    return std::equal(ids.begin(), ids.end(), expected.begin());
-  }
-  bool Is(const Answer& answer) const {
-    return Begins(answer) && answer.tokens.size() == expected.size() &&
-           answer.prompt.size() == scores.size();
-  }
-};
-
-Case MakeCase(Truth& truth, std::mt19937& random, int prompt_tokens, SamplingOptions sampling) {
-  Case c;
-  const int vocab = truth.config().vocab;
-  for (int t = 0; t < prompt_tokens; ++t) {
-    c.prompt.push_back(std::uniform_int_distribution<TokenId>(0, vocab - 1)(random));
-  }
-  c.sampling = std::move(sampling);
-  const auto expected = truth.FullAnswer(c.prompt, c.sampling);
-  BATON_CHECK(expected.ok()) << expected.status();
-  for (const SampledToken& token : expected->tokens) c.expected.push_back(token.id);
-  c.scores = expected->prompt;
-  return c;
-}
-
-// The backend of the workers. `judge` compares their answers with the CPU's. If it is null, answers
-// must equal those of a single process with the same kind of backend.
-struct Workers {
-  std::string backend;
-  CpuJudge* judge = nullptr;
-};
-
-// Makes cases with long prompts and long answers, so that kills often hit prefill, the pull of KV,
-// and decode.
-std::vector<Case> MakeCases(const std::string& model, const Workers& workers, int longest,
-                            std::mt19937& random) {
-  const bool device = workers.backend != "cpu";
-  const auto truth =
-      device && workers.judge == nullptr ? Truth::LoadOnEmulatedDevice(model) : Truth::Load(model);
-  BATON_CHECK(truth.ok()) << truth.status();
-  std::vector<Case> cases;
-  for (int i = 0; i < 48; ++i) {
-    const int length = std::uniform_int_distribution<int>(
-        1, i % 3 == 0 ? longest : std::min(longest / 2, 400))(random);
-    SamplingOptions sampling;
-    sampling.max_tokens = std::uniform_int_distribution<int>(8, device ? 40 : 160)(random);
-    if (i % 2 != 0) {
-      sampling.temperature = workers.judge != nullptr ? workers.judge->temperature() : 1;
-      sampling.seed = random();
-    }
-    // Half of the cases use sampling options that depend on earlier tokens.
-    if (i % 4 >= 2 && workers.judge == nullptr) {
-      sampling.repetition_penalty = 1.2f;
-      sampling.frequency_penalty = 0.3f;
-      sampling.bad_words = {{5}, {11, 12}};
-    }
-    if (i % 5 == 0) sampling.prompt_logprobs = 1;
-    cases.push_back(MakeCase(**truth, random, length, std::move(sampling)));
-    cases.back().judge = workers.judge;
-    if (i % 8 == 3) cases.back().mode = v1::SERVING_MODE_COLOCATED;
-    if (i % 8 == 6) cases.back().mode = v1::SERVING_MODE_AUTO;
-  }
-  return cases;
-}
-
-// Counts what the clients have received: all tokens, and for each worker the answers that it helped
-// to compute.
-class Seen {
- public:
-  void AddToken() {
-    MutexLock lock(&mutex_);
-    ++tokens_;
-    changed_.SignalAll();
-  }
-  void AddAnswer(const v1::Summary& summary) {
-    MutexLock lock(&mutex_);
-    ++all_answers_;
-    ++answers_[summary.prefill_worker()];
-    ++answers_[summary.decode_worker()];
-    changed_.SignalAll();
-  }
-  int all_answers() {
-    MutexLock lock(&mutex_);
-    return all_answers_;
-  }
-  int answers(const std::string& address) {
-    MutexLock lock(&mutex_);
-    return answers_[address];
-  }
-  // Waits for `more` more tokens. Returns false if they have not come within kPatience.
-  bool AwaitTokens(int more) {
-    MutexLock lock(&mutex_);
-    const int64_t wanted = tokens_ + more;
-    return Await([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return tokens_ >= wanted; });
-  }
-  bool AwaitAnswers(const std::string& address, int more) {
-    MutexLock lock(&mutex_);
-    const int wanted = answers_[address] + more;
-    return Await([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return answers_[address] >= wanted; });
-  }
-
- private:
-  bool Await(const std::function<bool()>& reached) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const absl::Time until = absl::Now() + kPatience;
-    while (!reached()) {
-      const absl::Duration left = until - absl::Now();
-      if (left <= absl::ZeroDuration()) return false;
-      changed_.WaitFor(&mutex_, left);
-    }
-    return true;
-  }
-
-  Mutex mutex_;
-  CondVar changed_;
-  int64_t tokens_ ABSL_GUARDED_BY(mutex_) = 0;
-  int all_answers_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, int> answers_ ABSL_GUARDED_BY(mutex_);
-};
-
-struct Tally {
-  std::atomic<int> right = 0, wrong = 0, failed = 0, cut_off = 0, migrated = 0;
-};
-
-// Clients that send one case after another until the load is stopped.
-class Load {
- public:
-  Load(Cluster& cluster, const std::vector<Case>& cases, Seen& seen)
-      : cluster_(cluster), cases_(cases), seen_(seen) {
-    for (int i = 0; i < kStreams; ++i) threads_.emplace_back([this] { Ask(); });
-  }
-  ~Load() { Stop(); }
-
-  void Stop() {
-    {
-      MutexLock lock(&mutex_);
-      stop_ = true;
-      changed_.SignalAll();
-    }
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
-  }
-  // Call just before a router is killed. Requests in flight may then end with Unavailable. New
-  // requests wait until RouterIsBack().
-  void RouterDies() {
-    MutexLock lock(&mutex_);
-    router_down_ = true;
-    ++router_deaths_;
-  }
-  void RouterIsBack() {
-    MutexLock lock(&mutex_);
-    router_down_ = false;
-    changed_.SignalAll();
-  }
-
-  Tally tally;
-
- private:
-  // Waits while the router is down. Returns the number of routers that have died so far, or nothing
-  // if the clients must stop.
-  std::optional<int> AwaitRouter() {
-    MutexLock lock(&mutex_);
-    while (router_down_ && !stop_) changed_.Wait(&mutex_);
-    return stop_ ? std::nullopt : std::make_optional(router_deaths_);
-  }
-  int router_deaths() {
-    MutexLock lock(&mutex_);
-    return router_deaths_;
-  }
-
-  void Ask() {
-    while (const std::optional<int> deaths_before = AwaitRouter()) {
-      const size_t i = next_++ % cases_.size();
-      const Case& c = cases_[i];
-      const Answer answer = Generate(cluster_.stub(), c.Request(), absl::Seconds(300),
-                                     [this](const v1::Token&) { seen_.AddToken(); });
-      if (answer.status.ok()) {
-        seen_.AddAnswer(answer.summary);
-        if (answer.summary.migrations() > 0) ++tally.migrated;
-        const bool same = c.Is(answer);
-        ++(same ? tally.right : tally.wrong);
-        if (!same)
-          ADD_FAILURE() << "case " << i << ", prompt of " << c.prompt.size()
-                        << " tokens: wrong tokens or logprobs after " << answer.summary.migrations()
-                        << " migrations";
-      } else if (absl::IsUnavailable(answer.status) && router_deaths() != *deaths_before) {
-        ++tally.cut_off;
-        if (!c.Begins(answer)) {
-          ++tally.wrong;
-          ADD_FAILURE() << "case " << i << ": wrong tokens before its router died";
-        }
-      } else {
-        ++tally.failed;
-        ADD_FAILURE() << "case " << i << ", prompt of " << c.prompt.size()
-                      << " tokens: " << answer.status;
-      }
-    }
-  }
-
-  Cluster& cluster_;
-  const std::vector<Case>& cases_;
-  Seen& seen_;
-  std::atomic<size_t> next_ = 0;
-  Mutex mutex_;
-  CondVar changed_;
-  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
-  bool router_down_ ABSL_GUARDED_BY(mutex_) = false;
-  int router_deaths_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::thread> threads_;
-};
 
 // Returns, for each phase, the number of requests that lost a worker in that phase, as the router's
 // log reports them.
