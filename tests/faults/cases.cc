@@ -5,21 +5,136 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 
 namespace baton {
+namespace {
+
+constexpr int kAlone = 48;
+constexpr int kConversations = 12;
+constexpr int kTurns = 4;
+constexpr int kDocuments = 3;
+
+int Between(std::mt19937& random, int low, int high) {
+  return std::uniform_int_distribution<int>(low, high)(random);
+}
+
+void AppendRandom(std::mt19937& random, int vocab, int count, std::vector<TokenId>* tokens) {
+  for (int i = 0; i < count; ++i) tokens->push_back(Between(random, 0, vocab - 1));
+}
+
+// Makes the cases of one model.
+class CaseMaker {
+ public:
+  CaseMaker(Truth& truth, const Workers& workers, int longest, std::mt19937& random)
+      : truth_(truth),
+        workers_(workers),
+        longest_(longest),
+        random_(random),
+        documents_(kDocuments) {
+    for (std::vector<TokenId>& document : documents_) {
+      AppendRandom(random_, vocab(), std::min(longest_ / 3, 300), &document);
+    }
+  }
+
+  Case Alone(int i) {
+    const int length = Between(random_, 1, i % 3 == 0 ? longest_ : std::min(longest_ / 2, 400));
+    std::vector<TokenId> prompt;
+    if (i % 3 == 1) prompt = PartOfDocument(i / 3);
+    AppendRandom(random_, vocab(), length, &prompt);
+    SamplingOptions sampling = Sampling(i, device() ? 40 : 160);
+    if (i % 5 == 0) sampling.prompt_logprobs = 1;
+    const int answers = i % 11 == 6 ? Between(random_, 2, 3) : 1;
+    Case c = MakeCase(truth_, std::move(prompt), std::move(sampling), answers);
+    c.judge = workers_.judge;
+    if (i % 8 == 3) c.mode = v1::SERVING_MODE_COLOCATED;
+    if (i % 8 == 6) c.mode = v1::SERVING_MODE_AUTO;
+    if (i % 7 == 2) c.cache_salt = i % 2 == 0 ? "even" : "odd";
+    c.prefix_cache = i % 9 != 4;
+    return c;
+  }
+
+  Conversation Talk(int i) {
+    Conversation conversation;
+    std::vector<TokenId> text;
+    if (i % 3 == 1) text = PartOfDocument(i / 3);
+    for (int turn = 0; turn < kTurns; ++turn) {
+      AppendRandom(random_, vocab(),
+                   turn == 0 ? Between(random_, longest_ / 8, longest_ / 4)
+                             : Between(random_, 1, longest_ / 10),
+                   &text);
+      Case c = MakeCase(truth_, text, Sampling(i, device() ? 32 : 80));
+      c.judge = workers_.judge;
+      if (i % 4 == 1) c.mode = v1::SERVING_MODE_COLOCATED;
+      if (i % 4 == 2) c.mode = v1::SERVING_MODE_AUTO;
+      c.prefix_cache = i % 5 != 3 || turn != 1;
+      conversation.push_back(std::move(c));
+      const std::vector<TokenId>& answer = conversation.back().expected[0];
+      text.insert(text.end(), answer.begin(), answer.end());
+    }
+    return conversation;
+  }
+
+ private:
+  bool device() const { return workers_.backend != "cpu"; }
+  int vocab() const { return truth_.config().vocab; }
+
+  // Returns the beginning of a document, at least half of it.
+  std::vector<TokenId> PartOfDocument(int number) {
+    const std::vector<TokenId>& document = documents_[number % kDocuments];
+    const int size = static_cast<int>(document.size());
+    return {document.begin(), document.begin() + Between(random_, size / 2, size)};
+  }
+
+  SamplingOptions Sampling(int i, int max_tokens) {
+    SamplingOptions sampling;
+    sampling.max_tokens = Between(random_, 8, max_tokens);
+    if (i % 2 != 0) {
+      sampling.temperature = workers_.judge != nullptr ? workers_.judge->temperature() : 1;
+      sampling.seed = random_();
+    }
+    // Half of the cases use sampling options that depend on earlier tokens.
+    if (i % 4 >= 2 && workers_.judge == nullptr) {
+      sampling.repetition_penalty = 1.2f;
+      sampling.frequency_penalty = 0.3f;
+      sampling.bad_words = {{5}, {11, 12}};
+    }
+    return sampling;
+  }
+
+  Truth& truth_;
+  const Workers& workers_;
+  const int longest_;
+  std::mt19937& random_;
+  std::vector<std::vector<TokenId>> documents_;
+};
+
+}  // namespace
 
 v1::GenerateRequest Case::Request() const {
   v1::GenerateRequest request = TokenRequest(prompt, sampling.max_tokens);
   *request.mutable_sampling() = SamplingToProto(sampling);
   request.mutable_sampling()->set_ignore_eos(true);
+  request.mutable_sampling()->set_n(static_cast<uint32_t>(expected.size()));
   request.set_mode(mode);
+  request.set_cache_salt(cache_salt);
+  if (!prefix_cache) request.set_prefix_cache(false);
   return request;
 }
 
+bool Case::TokensBegin(const std::vector<TokenId>& ids, size_t index) const {
+  if (ids.size() > expected[index].size()) return false;
+  if (judge != nullptr) {
+    SamplingOptions of_answer = sampling;
+    of_answer.answer_index = static_cast<uint32_t>(index);
+    return judge->Chose(prompt, ids, of_answer);
+  }
+  return std::equal(ids.begin(), ids.end(), expected[index].begin());
+}
+
 bool Case::Begins(const Answer& answer) const {
-  const std::vector<TokenId> ids = answer.ids();
-  if (ids.size() > expected.size() || answer.prompt.size() > scores.size()) return false;
+  if (answer.prompt.size() > scores.size()) return false;
   for (size_t i = 0; i < answer.prompt.size(); ++i) {
     const v1::Token& token = answer.prompt[i];
     if (token.token_id() != prompt[i] || token.has_logprob() != (i > 0) ||
@@ -28,57 +143,80 @@ bool Case::Begins(const Answer& answer) const {
       return false;
     }
   }
-  if (judge != nullptr) return judge->Chose(prompt, ids, sampling);
-  return std::equal(ids.begin(), ids.end(), expected.begin());
+  if (answer.others.size() + 1 != expected.size() || !TokensBegin(answer.ids(), 0)) return false;
+  for (size_t i = 0; i < answer.others.size(); ++i) {
+    if (!TokensBegin(answer.others[i].ids(), i + 1)) return false;
+  }
+  return true;
 }
 
 bool Case::Is(const Answer& answer) const {
-  return Begins(answer) && answer.tokens.size() == expected.size() &&
-         answer.prompt.size() == scores.size();
+  if (!Begins(answer) || answer.tokens.size() != expected[0].size() ||
+      answer.prompt.size() != scores.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < answer.others.size(); ++i) {
+    if (answer.others[i].tokens.size() != expected[i + 1].size()) return false;
+  }
+  return true;
 }
 
-Case MakeCase(Truth& truth, std::mt19937& random, int prompt_tokens, SamplingOptions sampling) {
-  Case c;
-  const int vocab = truth.config().vocab;
-  for (int t = 0; t < prompt_tokens; ++t) {
-    c.prompt.push_back(std::uniform_int_distribution<TokenId>(0, vocab - 1)(random));
+std::string Case::WrongAboutCache(const Answer& answer) const {
+  for (size_t i = 0; i <= answer.others.size(); ++i) {
+    const v1::Summary& summary = i == 0 ? answer.summary : answer.others[i - 1].summary;
+    const uint32_t cached = summary.usage().cached_tokens();
+    const uint32_t at_decode = summary.decode_cached_tokens();
+    const std::string found = absl::StrCat("answer ", i, " found KV of ", cached,
+                                           " tokens, and of ", at_decode, " at the decode worker");
+    // The last token of a prompt is always computed.
+    if (cached >= prompt.size()) return absl::StrCat(found, "; the prompt has no more");
+    if (!prefix_cache && cached + at_decode > 0) return absl::StrCat(found, " without the cache");
+    if (summary.migrations() > 0) continue;
+    if (first_of_its_salt && cached + at_decode > 0) {
+      return absl::StrCat(found, ", though it is the first of its salt");
+    }
+    if (i == 0 && sampling.prompt_logprobs.has_value() && cached > 0) {
+      return absl::StrCat(found, ", though all tokens of its prompt must be computed");
+    }
   }
+  return "";
+}
+
+Case MakeCase(Truth& truth, std::vector<TokenId> prompt, SamplingOptions sampling, int answers) {
+  Case c;
+  c.prompt = std::move(prompt);
   c.sampling = std::move(sampling);
-  const auto expected = truth.FullAnswer(c.prompt, c.sampling);
-  BATON_CHECK(expected.ok()) << expected.status();
-  for (const SampledToken& token : expected->tokens) c.expected.push_back(token.id);
-  c.scores = expected->prompt;
+  BATON_CHECK(static_cast<int>(c.prompt.size()) + c.sampling.max_tokens <= truth.config().context)
+      << "a prompt of " << c.prompt.size() << " tokens is too long";
+  for (int i = 0; i < answers; ++i) {
+    SamplingOptions of_answer = c.sampling;
+    of_answer.answer_index = static_cast<uint32_t>(i);
+    if (i > 0) of_answer.prompt_logprobs.reset();
+    auto answer = truth.FullAnswer(c.prompt, of_answer);
+    BATON_CHECK(answer.ok()) << answer.status();
+    std::vector<TokenId>& ids = c.expected.emplace_back();
+    for (const SampledToken& token : answer->tokens) ids.push_back(token.id);
+    if (i == 0) c.scores = std::move(answer->prompt);
+  }
   return c;
 }
 
-std::vector<Case> MakeCases(const std::string& model, const Workers& workers, int longest,
-                            std::mt19937& random) {
+Case MakeCase(Truth& truth, std::mt19937& random, int prompt_tokens, SamplingOptions sampling) {
+  std::vector<TokenId> prompt;
+  AppendRandom(random, truth.config().vocab, prompt_tokens, &prompt);
+  return MakeCase(truth, std::move(prompt), std::move(sampling));
+}
+
+Cases MakeCases(const std::string& model, const Workers& workers, int longest,
+                std::mt19937& random) {
   const bool device = workers.backend != "cpu";
   const auto truth =
       device && workers.judge == nullptr ? Truth::LoadOnEmulatedDevice(model) : Truth::Load(model);
   BATON_CHECK(truth.ok()) << truth.status();
-  std::vector<Case> cases;
-  for (int i = 0; i < 48; ++i) {
-    const int length = std::uniform_int_distribution<int>(
-        1, i % 3 == 0 ? longest : std::min(longest / 2, 400))(random);
-    SamplingOptions sampling;
-    sampling.max_tokens = std::uniform_int_distribution<int>(8, device ? 40 : 160)(random);
-    if (i % 2 != 0) {
-      sampling.temperature = workers.judge != nullptr ? workers.judge->temperature() : 1;
-      sampling.seed = random();
-    }
-    // Half of the cases use sampling options that depend on earlier tokens.
-    if (i % 4 >= 2 && workers.judge == nullptr) {
-      sampling.repetition_penalty = 1.2f;
-      sampling.frequency_penalty = 0.3f;
-      sampling.bad_words = {{5}, {11, 12}};
-    }
-    if (i % 5 == 0) sampling.prompt_logprobs = 1;
-    cases.push_back(MakeCase(**truth, random, length, std::move(sampling)));
-    cases.back().judge = workers.judge;
-    if (i % 8 == 3) cases.back().mode = v1::SERVING_MODE_COLOCATED;
-    if (i % 8 == 6) cases.back().mode = v1::SERVING_MODE_AUTO;
-  }
+  CaseMaker maker(**truth, workers, longest, random);
+  Cases cases;
+  for (int i = 0; i < kAlone; ++i) cases.alone.push_back(maker.Alone(i));
+  for (int i = 0; i < kConversations; ++i) cases.conversations.push_back(maker.Talk(i));
   return cases;
 }
 

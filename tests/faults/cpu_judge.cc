@@ -5,11 +5,11 @@
 namespace baton {
 
 bool CpuJudge::Chose(const std::vector<TokenId>& prompt, const std::vector<TokenId>& ids,
-                     SamplingOptions sampling) {
+                     const SamplingOptions& sampling) {
   MutexLock lock(&mutex_);
   std::vector<TokenId> text = prompt;
   text.insert(text.end(), ids.begin(), ids.end());
-  const auto key = std::make_pair(text, sampling.seed);
+  const auto key = std::make_tuple(text, sampling.seed, sampling.answer_index);
   if (const auto it = judged_.find(key); it != judged_.end()) return it->second;
   SamplingOptions scored;
   scored.max_tokens = 1;

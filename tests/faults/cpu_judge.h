@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,7 @@ class CpuJudge {
   // Returns true if `ids` has the CPU's token at each position where the CPU's choice is clear,
   // which means that errors of the device can't change it. Any thread.
   bool Chose(const std::vector<TokenId>& prompt, const std::vector<TokenId>& ids,
-             SamplingOptions sampling);
+             const SamplingOptions& sampling);
   // Two prompt logprobs count as equal if they differ by at most this number of nats.
   double max_apart() const { return bounds_.gap / 2; }
   float temperature() const { return bounds_.temperature; }
@@ -38,7 +39,9 @@ class CpuJudge {
   const AnswerBounds bounds_;
   Mutex mutex_;
   const std::unique_ptr<Truth> truth_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::pair<std::vector<TokenId>, uint64_t>, bool> judged_ ABSL_GUARDED_BY(mutex_);
+  // The verdicts so far, by prompt with answer, seed and number of the answer.
+  std::map<std::tuple<std::vector<TokenId>, uint64_t, uint32_t>, bool> judged_
+      ABSL_GUARDED_BY(mutex_);
   int tokens_ ABSL_GUARDED_BY(mutex_) = 0, compared_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

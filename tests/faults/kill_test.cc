@@ -1,6 +1,8 @@
 // Kills real processes, one after another, under steady load over UCX. Workers are killed, or
 // stopped for longer than their lease, and routers are killed. Every request finishes with the same
-// tokens as without kills, except for requests that a router's death cut off.
+// tokens as without kills, except for requests that a router's death cut off. Workers find prompts
+// in their prefix caches: half of the clients hold conversations, and prompts begin with the same
+// documents.
 //
 // BATON_KILLS sets the number of kills (default 24; `./baton soak` uses 200), BATON_SEED the seed.
 // If BATON_KILL_BACKEND is set, one more test runs on that backend, and its answers are compared
@@ -8,8 +10,10 @@
 // name the folders of the programs and of the small models, for a machine without the build's own
 // folders.
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -21,8 +25,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
+#include "tests/cluster/scrape.h"
 #include "tests/cluster/truth.h"
 #include "tests/e2e/served_folder.h"
 #include "tests/faults/cases.h"
@@ -40,7 +46,8 @@ constexpr int kStopEvery = 14;    // Every 14th kill only stops a worker.
 constexpr int kWarmUp = 8;        // Number of answers of a process before its memory is compared.
 constexpr int kCalm = 16;         // Number of answers of every worker after the last kill.
 constexpr int64_t kMiB = 1 << 20;
-constexpr int64_t kPoolBytes = 64 * kMiB;
+// About 1,000 KV blocks of the larger models, so that their workers evict cached prefixes.
+constexpr int64_t kPoolBytes = 24 * kMiB;
 #ifdef __SANITIZE_ADDRESS__
 constexpr int64_t kMaxGrowth = 512 * kMiB;  // AddressSanitizer keeps freed memory in quarantine.
 #else
@@ -70,6 +77,17 @@ std::map<std::string, int> LostByPhase(const std::string& router_log) {
   return counts;
 }
 
+// Reads the metrics of `process` until `reached` holds for them, at most for kPatience. Returns
+// what was read last.
+absl::StatusOr<Exposition> AwaitPage(const Process& process,
+                                     const std::function<bool(const Exposition&)>& reached) {
+  const absl::Time until = absl::Now() + kPatience;
+  while (true) {
+    absl::StatusOr<Exposition> page = Scrape(process);
+    if (!page.ok() || reached(*page) || absl::Now() >= until) return page;
+  }
+}
+
 int Lost(const std::string& router_log) {
   int lost = 0;
   for (const auto& [phase, count] : LostByPhase(router_log)) lost += count;
@@ -78,8 +96,10 @@ int Lost(const std::string& router_log) {
 
 class KillTest : public testing::Test {
  protected:
-  // Runs at least `kills` kills under load, with prompts of up to `longest` tokens.
-  void RunStorm(const std::string& model, const Workers& workers, int longest, int kills);
+  // Runs at least `kills` kills under load, with prompts of up to `longest` tokens. `share` is as
+  // in ExpectHits().
+  void RunStorm(const std::string& model, const Workers& workers, int longest, double share,
+                int kills);
 
   // Samples the memory of every process that runs now. `router_answers` is the number of answers
   // that the current router process has given.
@@ -106,16 +126,73 @@ class KillTest : public testing::Test {
     }
   }
 
+  // Expects that later turns found at least this share of their prompts in the caches of both
+  // workers, and more than nothing.
+  void ExpectHits(const std::map<std::string, Found>& found, double share) {
+    for (const auto& [kind, f] : found) {
+      std::printf(
+          "%d %s: of %lld prompt tokens, %lld were cached where the prompt was computed, and %lld "
+          "at the decode worker\n",
+          f.requests, kind.c_str(), static_cast<long long>(f.prompt_tokens),
+          static_cast<long long>(f.cached_tokens), static_cast<long long>(f.decode_cached_tokens));
+    }
+    const auto later = found.find(kLaterTurns);
+    ASSERT_NE(later, found.end());
+    const double wanted = share * static_cast<double>(later->second.prompt_tokens);
+    EXPECT_GT(later->second.cached_tokens, 0);
+    EXPECT_GT(later->second.decode_cached_tokens, 0);
+    EXPECT_GE(later->second.cached_tokens, wanted);
+    EXPECT_GE(later->second.decode_cached_tokens, wanted);
+  }
+  // Checks an idle cluster by its metrics. Workers use no KV block; blocks that only the prefix
+  // cache keeps count as free. The router's index has the blocks that workers keep, and no others.
+  void ExpectNothingHeld() {
+    double kept = 0, most_kept = 0;
+    for (int i = 0; i < 2; ++i) {
+      for (const std::string role : {"prefill", "decode"}) {
+        const std::string prefix = absl::StrCat("baton_", role, "_");
+        const Process& worker = role == "prefill" ? cluster_->prefill(i) : cluster_->decode(i);
+        const auto page = AwaitPage(worker, [&](const Exposition& p) {
+          return p.Sum(prefix + "kv_blocks_used") == 0 && p.Sum(prefix + "requests_running") == 0;
+        });
+        ASSERT_TRUE(page.ok()) << page.status();
+        EXPECT_EQ(page->Sum(prefix + "kv_blocks_used"), 0) << role << i;
+        EXPECT_EQ(page->Sum(prefix + "requests_running"), 0) << role << i;
+        EXPECT_EQ(page->Sum(prefix + "requests_waiting"), 0) << role << i;
+        const double cached = page->Sum(prefix + "kv_blocks_cached");
+        EXPECT_GT(cached, 0) << role << i;
+        EXPECT_LE(cached, page->Sum(prefix + "kv_blocks")) << role << i;
+        std::printf("%s%d keeps %.0f of %.0f KV blocks, and has evicted %.0f\n", role.c_str(), i,
+                    cached, page->Sum(prefix + "kv_blocks"),
+                    page->Sum(prefix + "evicted_blocks_total"));
+        kept += cached;
+        most_kept = std::max(most_kept, cached);
+      }
+    }
+    const std::string names = "baton_router_prefix_index_names";
+    const auto page = AwaitPage(cluster_->router(), [&](const Exposition& p) {
+      return p.Sum(names) >= most_kept && p.Sum(names) <= kept;
+    });
+    ASSERT_TRUE(page.ok()) << page.status();
+    EXPECT_GE(page->Sum(names), most_kept);
+    EXPECT_LE(page->Sum(names), kept);
+    EXPECT_EQ(page->Sum("baton_router_requests_running"), 0);
+    EXPECT_EQ(page->Sum("baton_router_requests_waiting"), 0);
+    std::printf("the router's index has %.0f KV blocks; the workers keep %.0f in all\n",
+                page->Sum(names), kept);
+  }
+
   std::unique_ptr<Cluster> cluster_;
   Seen seen_;
   MemoryWatch memory_{kWarmUp};
 };
 
-void KillTest::RunStorm(const std::string& model, const Workers& workers, int longest, int kills) {
+void KillTest::RunStorm(const std::string& model, const Workers& workers, int longest, double share,
+                        int kills) {
   const int seed = FromEnvironment("BATON_SEED", 20261121);
   std::printf("seed %d, %d kills\n", seed, kills);
   std::mt19937 random(seed);
-  const std::vector<Case> cases = MakeCases(model, workers, longest, random);
+  const Cases cases = MakeCases(model, workers, longest, random);
   const SharedMemory before = SharedMemoryOf({});
 
   // These limits make a stopped worker count as dead after 2.5 s. By then, the router has received
@@ -123,17 +200,19 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   // of the worker's KV, and leases that the worker had to renew, last 2 s and have ended, too.
   const std::string pool = absl::StrCat("--kv-bytes=", kPoolBytes);
   const std::string backend = absl::StrCat("--backend=", workers.backend);
+  const std::string metrics = "--metrics-listen=127.0.0.1:0";
   const char* const programs = std::getenv("BATON_PROGRAMS");
-  auto started = Cluster::Start(
-      {.model = model,
-       .programs = programs != nullptr ? programs : "",
-       .test_workers = absl::string_view(workers.backend) == "cuda-emulated",
-       .prefill = 2,
-       .decode = 2,
-       .router_flags = {"--report-limit=2500ms", "--stall=2s"},
-       .prefill_flags = {backend, pool, "--report-interval=200ms", "--chunk-tokens=128",
-                         "--lease=2s"},
-       .decode_flags = {backend, pool, "--report-interval=200ms", "--max-batch=16", "--stall=2s"}});
+  auto started =
+      Cluster::Start({.model = model,
+                      .programs = programs != nullptr ? programs : "",
+                      .test_workers = absl::string_view(workers.backend) == "cuda-emulated",
+                      .prefill = 2,
+                      .decode = 2,
+                      .router_flags = {"--report-limit=2500ms", "--stall=2s", metrics},
+                      .prefill_flags = {backend, pool, "--report-interval=200ms",
+                                        "--chunk-tokens=128", "--lease=2s", metrics},
+                      .decode_flags = {backend, pool, "--report-interval=200ms", "--max-batch=16",
+                                       "--stall=2s", metrics}});
   ASSERT_TRUE(started.ok()) << started.status();
   cluster_ = *std::move(started);
   Cluster& cluster = *cluster_;
@@ -226,6 +305,8 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
     EXPECT_LE(after.files.size(), warm.files.size());
   }
 
+  ExpectHits(load.found(), share);
+  ExpectNothingHeld();
   for (int i = 0; i < 2; ++i) {
     for (const bool prefill : {true, false}) {
       Process& worker = prefill ? cluster.prefill(i) : cluster.decode(i);
@@ -237,6 +318,7 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
       ASSERT_TRUE(line.ok()) << line.status();
       EXPECT_EQ(FieldOf(*line, "free_blocks"), FieldOf(*line, "total_blocks")) << *line;
       EXPECT_NE(FieldOf(*line, "total_blocks"), "");
+      EXPECT_EQ(FieldOf(*line, "leases"), "0") << *line;
     }
   }
   cluster.router().Signal(SIGTERM);
@@ -253,22 +335,23 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
 }
 
 TEST_F(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
-  RunStorm(kDemoModel, {"cpu"}, 1800, FromEnvironment("BATON_KILLS", 24));
+  RunStorm(kDemoModel, {"cpu"}, 1800, 0.25, FromEnvironment("BATON_KILLS", 24));
 }
 
 // Kills workers of a model whose rotary tables change as a sequence grows. Each such change also
-// sends the sequence back to prefill, without a kill. The model's attention windows are shorter
-// than most prompts.
+// sends the sequence back to prefill, without a kill. Later turns find little in the caches,
+// because KV of another rotary table is of no use to them. The model's attention windows are
+// shorter than most prompts.
 TEST_F(KillTest, AModelOfWindowsAndManyRotaryTablesToo) {
   const ServedFolder folder(LongModelFolder(DType::kBF16, true));
-  RunStorm(folder.path(), {"cpu"}, 600, std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
+  RunStorm(folder.path(), {"cpu"}, 600, 0, std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
 }
 
 // Kills workers on emulated devices. KV is pulled from device to device, between processes that
 // die.
 TEST_F(KillTest, WorkersOnEmulatedDevicesToo) {
   const ServedFolder folder("mistral_window_f32");
-  RunStorm(folder.path(), {"cuda-emulated"}, 100,
+  RunStorm(folder.path(), {"cuda-emulated"}, 100, 0.1,
            std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
 }
 
@@ -284,7 +367,7 @@ TEST_F(KillTest, WorkersOnThisBackendToo) {
   auto truth = Truth::Load(folder.path());
   ASSERT_TRUE(truth.ok()) << truth.status();
   CpuJudge judge(kModel, *std::move(truth));
-  RunStorm(folder.path(), {backend, &judge}, 100,
+  RunStorm(folder.path(), {backend, &judge}, 100, 0.1,
            std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
   const auto [tokens, compared] = judge.counts();
   std::printf("%d of %d tokens of different answers had to be what they were\n", compared, tokens);

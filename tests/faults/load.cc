@@ -1,5 +1,9 @@
 #include "tests/faults/load.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
@@ -56,9 +60,11 @@ bool Seen::Await(const std::function<bool()>& reached) {
   return true;
 }
 
-Load::Load(Cluster& cluster, const std::vector<Case>& cases, Seen& seen)
+Load::Load(Cluster& cluster, const Cases& cases, Seen& seen)
     : cluster_(cluster), cases_(cases), seen_(seen) {
-  for (int i = 0; i < kStreams; ++i) threads_.emplace_back([this] { Ask(); });
+  for (int i = 0; i < kStreams; ++i) {
+    threads_.emplace_back([this, i] { i % 2 == 0 ? SendAlone() : HoldConversations(); });
+  }
 }
 
 void Load::Stop() {
@@ -94,33 +100,101 @@ int Load::router_deaths() {
   return router_deaths_;
 }
 
-void Load::Ask() {
-  while (const std::optional<int> deaths_before = AwaitRouter()) {
-    const size_t i = next_++ % cases_.size();
-    const Case& c = cases_[i];
-    const Answer answer = Generate(cluster_.stub(), c.Request(), absl::Seconds(300),
-                                   [this](const v1::Token&) { seen_.AddToken(); });
-    if (answer.status.ok()) {
-      seen_.AddAnswer(answer.summary);
-      if (answer.summary.migrations() > 0) ++tally.migrated;
-      const bool same = c.Is(answer);
-      ++(same ? tally.right : tally.wrong);
-      if (!same)
-        ADD_FAILURE() << "case " << i << ", prompt of " << c.prompt.size()
-                      << " tokens: wrong tokens or logprobs after " << answer.summary.migrations()
-                      << " migrations";
-    } else if (absl::IsUnavailable(answer.status) && router_deaths() != *deaths_before) {
-      ++tally.cut_off;
-      if (!c.Begins(answer)) {
-        ++tally.wrong;
-        ADD_FAILURE() << "case " << i << ": wrong tokens before its router died";
-      }
-    } else {
-      ++tally.failed;
-      ADD_FAILURE() << "case " << i << ", prompt of " << c.prompt.size()
-                    << " tokens: " << answer.status;
+std::map<std::string, Found> Load::found() {
+  MutexLock lock(&mutex_);
+  return found_;
+}
+
+Load::Outcome Load::Ask(const Case& c, int deaths_before, const std::string& kind,
+                        const std::string& name, Answer* answer) {
+  *answer = Generate(cluster_.stub(), c.Request(), absl::Seconds(300),
+                     [this](const v1::Token&) { seen_.AddToken(); });
+  const std::string prompt = absl::StrCat(name, ", prompt of ", c.prompt.size(), " tokens");
+  if (answer->status.ok()) {
+    const v1::Summary& summary = answer->summary;
+    seen_.AddAnswer(summary);
+    uint32_t migrations = summary.migrations();
+    for (const Answer& other : answer->others) migrations += other.summary.migrations();
+    if (migrations > 0) ++tally.migrated;
+    const std::string wrong =
+        c.Is(*answer) ? c.WrongAboutCache(*answer) : "wrong tokens or logprobs";
+    if (!wrong.empty()) {
+      ++tally.wrong;
+      ADD_FAILURE() << prompt << ": " << wrong << "; " << migrations << " migrations, "
+                    << summary.usage().cached_tokens() << " tokens cached, and "
+                    << summary.decode_cached_tokens() << " at the decode worker";
+      return Outcome::kWrong;
     }
+    ++tally.right;
+    MutexLock lock(&mutex_);
+    Found& found = found_[kind];
+    ++found.requests;
+    found.prompt_tokens += summary.usage().prompt_tokens();
+    found.cached_tokens += summary.usage().cached_tokens();
+    found.decode_cached_tokens += summary.decode_cached_tokens();
+    return Outcome::kRight;
   }
+  if (absl::IsUnavailable(answer->status) && router_deaths() != deaths_before) {
+    ++tally.cut_off;
+    if (c.Begins(*answer)) return Outcome::kCutOff;
+    ++tally.wrong;
+    ADD_FAILURE() << prompt << ": wrong tokens before its router died";
+    return Outcome::kWrong;
+  }
+  ++tally.failed;
+  ADD_FAILURE() << prompt << ": " << answer->status;
+  return Outcome::kWrong;
+}
+
+void Load::SendAlone() {
+  while (const std::optional<int> deaths_before = AwaitRouter()) {
+    const size_t i = next_++ % cases_.alone.size();
+    const Case& c = cases_.alone[i];
+    const std::string kind = !c.prefix_cache ? "requests without the cache"
+                             : c.sampling.prompt_logprobs.has_value()
+                                 ? "requests for prompt logprobs"
+                                 : "other single requests";
+    Answer answer;
+    Ask(c, *deaths_before, kind, absl::StrCat("case ", i), &answer);
+  }
+}
+
+void Load::HoldConversations() {
+  while (HoldConversation(next_conversation_++)) continue;
+}
+
+bool Load::HoldConversation(size_t number) {
+  const size_t index = number % cases_.conversations.size();
+  // In each round over all conversations, another half of them has a salt of its own.
+  const bool own_salt = (index + number / cases_.conversations.size()) % 2 == 0;
+  const std::string salt = own_salt ? absl::StrCat("conversation ", number) : "";
+  std::vector<TokenId> text;
+  bool first = true;  // The first request of this conversation.
+  for (size_t turn = 0; turn < cases_.conversations[index].size();) {
+    const std::optional<int> deaths_before = AwaitRouter();
+    if (!deaths_before) return false;
+    Case c = cases_.conversations[index][turn];
+    // The prompt holds the answers that came. They can differ from the expected ones if the case
+    // has a judge.
+    std::copy(text.begin(), text.end(), c.prompt.begin());
+    c.cache_salt = salt;
+    c.first_of_its_salt = std::exchange(first, false) && own_salt;
+    const std::string kind = !c.prefix_cache ? "requests without the cache"
+                             : turn == 0     ? "first turns"
+                             : own_salt      ? kLaterTurns
+                                             : "other later turns";
+    Answer answer;
+    const Outcome outcome =
+        Ask(c, *deaths_before, kind,
+            absl::StrCat("turn ", turn, " of conversation ", number, " (", index, ")"), &answer);
+    if (outcome == Outcome::kWrong) return true;
+    if (outcome == Outcome::kCutOff) continue;  // A client whose router died asks again.
+    text = std::move(c.prompt);
+    const std::vector<TokenId> ids = answer.ids();
+    text.insert(text.end(), ids.begin(), ids.end());
+    ++turn;
+  }
+  return true;
 }
 
 }  // namespace baton

@@ -45,11 +45,25 @@ struct Tally {
   std::atomic<int> right = 0, wrong = 0, failed = 0, cut_off = 0, migrated = 0;
 };
 
-// Clients that send one case after another until the load is stopped.
+// What requests of one kind found in the prefix caches. Only complete answers count, and of several
+// answers to a request only the first.
+struct Found {
+  int requests = 0;
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;         // At the workers that computed the prompts.
+  int64_t decode_cached_tokens = 0;  // At the decode workers.
+};
+
+// The kind of the later turns of a conversation that has a salt of its own. Only earlier turns of
+// the same conversation can have left what these turns find.
+inline constexpr char kLaterTurns[] = "later turns with a salt of their own";
+
+// Clients that send requests until the load is stopped. Half of them send one case after another.
+// The others hold conversations: they send the next turn when they have the answer to the last one.
 class Load {
  public:
   // The arguments must outlive the object.
-  Load(Cluster& cluster, const std::vector<Case>& cases, Seen& seen);
+  Load(Cluster& cluster, const Cases& cases, Seen& seen);
   ~Load() { Stop(); }
 
   void Stop();
@@ -57,25 +71,37 @@ class Load {
   // requests wait until RouterIsBack().
   void RouterDies();
   void RouterIsBack();
+  // What each kind of requests has found so far.
+  std::map<std::string, Found> found();
 
   Tally tally;
 
  private:
+  enum class Outcome { kRight, kWrong, kCutOff };
+
   // Waits while the router is down. Returns the number of routers that have died so far, or nothing
   // if the clients must stop.
   std::optional<int> AwaitRouter();
   int router_deaths();
-  void Ask();
+  // Sends a request and checks its answer, which is stored in `answer`. `deaths_before` is what
+  // AwaitRouter() returned. `kind` and `name` describe the request.
+  Outcome Ask(const Case& c, int deaths_before, const std::string& kind, const std::string& name,
+              Answer* answer);
+  void SendAlone();
+  void HoldConversations();
+  // Returns false if the clients must stop.
+  bool HoldConversation(size_t number);
 
   Cluster& cluster_;
-  const std::vector<Case>& cases_;
+  const Cases& cases_;
   Seen& seen_;
-  std::atomic<size_t> next_ = 0;
+  std::atomic<size_t> next_ = 0, next_conversation_ = 0;
   Mutex mutex_;
   CondVar changed_;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   bool router_down_ ABSL_GUARDED_BY(mutex_) = false;
   int router_deaths_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, Found> found_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_;
 };
 
