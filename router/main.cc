@@ -25,6 +25,7 @@
 #include "common/rpc/serving_mode.h"
 #include "common/tokenizer/tokenizer.h"
 #include "router/core/routing_policy.h"
+#include "router/core/worker_caches.h"
 #include "router/router_metrics.h"
 #include "router/router_server.h"
 
@@ -151,7 +152,7 @@ RoutingPolicyKind PolicyFromFlag() {
 
 size_t IndexBytesFromFlag() {
   const uint64_t bytes = absl::GetFlag(FLAGS_prefix_index_bytes).bytes;
-  const size_t lowest = PrefixIndex::MinBytes(PrefixIndex::Options().max_workers);
+  const size_t lowest = WorkerCaches::MinBytes();
   if (bytes != 0 && (bytes < lowest || bytes > (uint64_t{1} << 40))) {
     RefuseToStart(absl::StrCat("--prefix-index-bytes is ", ByteSizeText(bytes), "; it takes 0, or ",
                                ByteSizeText(lowest), " to 1Ti"));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -126,6 +127,18 @@ TEST_F(PrefixRoutingTest, WhatWasJustRoutedCountsAsCachedForAWhile) {
     hub().ReportAll();
   }
   EXPECT_THAT(hub().core.KeepersOf(Names(1, 8)), IsEmpty());
+}
+
+TEST_F(PrefixRoutingTest, APromptThatWasJustSentAndChangesOfTheWorkerCountTogether) {
+  const auto [prefill, decode] = Serve(Request(Names(1, 8)));
+  // Each worker has told less than what was sent to it, and then more.
+  for (const int told : {3, 20}) {
+    Keeps(prefill == "p1:1" ? p1_ : p2_, Names(1, told));
+    Keeps(decode == "d1:1" ? d1_ : d2_, Names(1, told));
+    const int expected = std::max(8, told);
+    EXPECT_THAT(hub().core.KeepersOf(Names(1, 30)),
+                ElementsAre(Pair(decode, expected), Pair(prefill, expected)));
+  }
 }
 
 class ForgetTest : public PrefixRoutingTest {

@@ -121,8 +121,8 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
                        "KV blocks that the index forgot to make room for others.", {},
                        &prefix_index_evictions);
   registry->AddCounter("baton_router_prefix_index_dropped_total",
-                       "Changes that found no room in the index of KV blocks.", {},
-                       &prefix_index_dropped);
+                       "Changes and recent prompts that found no room in the index of KV blocks.",
+                       {}, &prefix_index_dropped);
   registry->AddHistogram("baton_router_cache_event_lag_seconds",
                          "Time from a change of a worker's prefix cache until the router's index "
                          "has it, in seconds. One value per message.",

@@ -66,7 +66,8 @@ struct RequestMetrics {
   Counter retries_refused;  // Requests that failed because too many attempts were retries.
 
   Gauge prefix_index_bytes, prefix_index_names;  // Memory of the prefix index, and names in it.
-  // Names that the prefix index evicted to make room, and changes and hints that found no room.
+  // Names that the prefix index evicted to make room; changes and recent prompts that found no
+  // room.
   Counter prefix_index_evictions, prefix_index_dropped;
   // Time from a change of a worker's prefix cache until the index had it. One value per message.
   Histogram cache_event_lag{SecondsBounds()};

@@ -121,7 +121,7 @@ size_t RouterCore::queued() const { return impl_->queue.size(); }
 const RouterCounters& RouterCore::counters() const { return impl_->core.counters; }
 std::map<std::string, int> RouterCore::KeepersOf(absl::Span<const BlockName> prompt) {
   std::map<std::string, int> keepers;
-  for (const PrefixIndex::Held& held : impl_->membership.caches().Find(prompt)) {
+  for (const HeldBlocks& held : impl_->membership.caches().Find(prompt)) {
     const Worker* worker = impl_->membership.workers().Find(held.worker);
     if (worker != nullptr) keepers[worker->name.address] = held.blocks;
   }

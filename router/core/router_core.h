@@ -47,7 +47,7 @@ struct RouterCoreOptions {
   std::function<std::unique_ptr<RoutingPolicy>(uint64_t seed)> new_policy;
 
   // Max memory of the index of KV blocks that workers keep, in bytes; 0: no index. Otherwise at
-  // least PrefixIndex::MinBytes of its default number of workers.
+  // least WorkerCaches::MinBytes().
   size_t prefix_index_bytes = 0;
   uint64_t prefix_index_key = 0;  // PrefixIndex::Options::hash_key.
   // Time for which a worker to which a prompt was sent counts as having the prompt's blocks.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/limits.h"
 #include "router/core/core_context.h"
@@ -14,6 +15,9 @@ namespace baton {
 namespace {
 
 constexpr int kSweepPerTurn = 1000;
+// The prompts that were just sent to workers get 1 / kRecentShare of the memory, because there are
+// far fewer of them than of all that workers keep.
+constexpr size_t kRecentShare = 16;
 
 absl::Status CheckNames(const char* field, const std::string& bytes) {
   if (bytes.size() % kBlockNameBytes == 0) return absl::OkStatus();
@@ -62,10 +66,19 @@ absl::StatusOr<CacheUpdate> ReadCacheChanges(const v1::CacheChanges& changes) {
   return update;
 }
 
+size_t WorkerCaches::MinBytes() {
+  return PrefixIndex::MinBytes(PrefixIndex::Options().max_workers) + RecentPrompts::kMinBytes;
+}
+
 WorkerCaches::WorkerCaches(CoreContext* core) : core_(core) {
-  if (core->options.prefix_index_bytes == 0) return;
-  index_.emplace(PrefixIndex::Options{.max_bytes = core->options.prefix_index_bytes,
+  const size_t bytes = core->options.prefix_index_bytes;
+  if (bytes == 0) return;
+  BATON_CHECK(bytes >= MinBytes()) << bytes << " bytes; at least " << MinBytes() << " are needed";
+  const size_t recent_bytes =
+      RecentPrompts::kMinBytes + std::min(bytes / kRecentShare, bytes - MinBytes());
+  index_.emplace(PrefixIndex::Options{.max_bytes = bytes - recent_bytes,
                                       .hash_key = core->options.prefix_index_key});
+  recent_.emplace(recent_bytes, core->options.prefix_index_key);
 }
 
 absl::Status WorkerCaches::Take(AttachKey attach, WorkerKey worker, CacheUpdate update) {
@@ -113,31 +126,43 @@ void WorkerCaches::RunOnce() {
     core_->actions.push_back(ReportTaken{first.attach});
     waiting_.pop_front();
   }
-  sweeps_ = index_->Sweep(core_->now, kSweepPerTurn);
+  sweeps_ = index_->Sweep(kSweepPerTurn);
+  recent_->Expire(core_->now);
   RequestMetrics& metrics = *core_->metrics;
-  metrics.prefix_index_bytes.Set(static_cast<double>(index_->bytes()));
+  metrics.prefix_index_bytes.Set(static_cast<double>(index_->bytes() + recent_->bytes()));
   metrics.prefix_index_names.Set(static_cast<double>(index_->names()));
   metrics.prefix_index_evictions.Add(index_->evictions() -
                                      std::exchange(evictions_counted_, index_->evictions()));
-  metrics.prefix_index_dropped.Add(index_->dropped() -
-                                   std::exchange(dropped_counted_, index_->dropped()));
+  const uint64_t dropped = index_->dropped() + recent_->dropped();
+  metrics.prefix_index_dropped.Add(dropped - std::exchange(dropped_counted_, dropped));
 }
 
 absl::Time WorkerCaches::NextWake() const {
   return sweeps_ || !waiting_.empty() ? absl::InfinitePast() : absl::InfiniteFuture();
 }
 
-absl::Span<const PrefixIndex::Held> WorkerCaches::Find(absl::Span<const BlockName> prompt) {
+absl::Span<const HeldBlocks> WorkerCaches::Find(absl::Span<const BlockName> prompt) {
   found_.clear();
-  if (enabled()) index_->LeadingBlocks(prompt, &found_);
-  std::sort(found_.begin(), found_.end(),
-            [](const auto& a, const auto& b) { return a.worker < b.worker; });
+  if (!enabled()) return found_;
+  index_->LeadingBlocks(prompt, &found_);
+  recent_->Expire(core_->now);
+  recent_->Find(prompt, &found_recent_);
+  found_.insert(found_.end(), found_recent_.begin(), found_recent_.end());
+  // If a worker is there twice, its larger number comes first, and stays.
+  std::sort(found_.begin(), found_.end(), [](const HeldBlocks& a, const HeldBlocks& b) {
+    return a.worker != b.worker ? a.worker < b.worker : a.blocks > b.blocks;
+  });
+  const auto is_same = [](const HeldBlocks& a, const HeldBlocks& b) {
+    return a.worker == b.worker;
+  };
+  found_.erase(std::unique(found_.begin(), found_.end(), is_same), found_.end());
   return found_;
 }
 
-void WorkerCaches::NoteRouted(WorkerKey worker, absl::Span<const BlockName> prompt) {
-  if (enabled())
-    index_->NoteRouted(worker, BlockName(), prompt, core_->now + core_->options.routed_for);
+void WorkerCaches::NoteRouted(WorkerKey worker, RecentPrompts::Prompt prompt) {
+  if (enabled()) {
+    recent_->Note(worker, std::move(prompt), core_->now + core_->options.routed_for);
+  }
 }
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -14,7 +15,9 @@
 #include "baton/v1/membership.pb.h"
 #include "common/base/block_name.h"
 #include "router/core/core_events.h"
+#include "router/index/held_blocks.h"
 #include "router/index/prefix_index.h"
+#include "router/index/recent_prompts.h"
 
 namespace baton {
 
@@ -24,9 +27,9 @@ struct CoreContext;
 // that breaks the protocol. Any thread.
 absl::StatusOr<CacheUpdate> ReadCacheChanges(const v1::CacheChanges& changes);
 
-// Knows which blocks the workers have in their prefix caches, from the changes that they send. What
-// it knows may be out of date: a worker that does not have a block computes it. Core's loop thread
-// only.
+// Knows which blocks the workers have in their prefix caches, from the changes that they send and
+// from the prompts that were just sent to them. What it knows may be out of date: a worker that
+// does not have a block computes it. Core's loop thread only.
 //
 // Takes at most kChangesPerTurn changes in one turn of the loop, so that a worker that tells all
 // its blocks at once does not hold up the loop. The other changes wait. A stream is read on only
@@ -34,6 +37,9 @@ absl::StatusOr<CacheUpdate> ReadCacheChanges(const v1::CacheChanges& changes);
 class WorkerCaches {
  public:
   static constexpr size_t kChangesPerTurn = 500;
+  // The smallest value of the option prefix_index_bytes, except for 0.
+  static size_t MinBytes();
+
   // Knows nothing for ever if the option prefix_index_bytes is 0. `core` outlives the object.
   explicit WorkerCaches(CoreContext* core);
 
@@ -42,7 +48,8 @@ class WorkerCaches {
   // changes have been applied. Returns InvalidArgument if changes are missing before these ones;
   // the caller then has to close the stream.
   absl::Status Take(AttachKey attach, WorkerKey worker, CacheUpdate update);
-  // Forgets a worker that is gone.
+  // Forgets a worker that is gone. Find() may still return the worker, for as long as a prompt that
+  // was sent to it counts.
   void Remove(WorkerKey worker);
   // Applies changes that wait. Call it once per turn, before workers are chosen.
   void RunOnce();
@@ -51,10 +58,10 @@ class WorkerCaches {
 
   // Returns the workers that have the first block of a prompt, ordered by key, and the number of
   // leading blocks that each has. Valid until the next call.
-  absl::Span<const PrefixIndex::Held> Find(absl::Span<const BlockName> prompt);
+  absl::Span<const HeldBlocks> Find(absl::Span<const BlockName> prompt);
   // Notes that a prompt was sent to a worker that keeps blocks. The worker counts as having them
   // for the time of the option routed_for, and longer if it says so itself.
-  void NoteRouted(WorkerKey worker, absl::Span<const BlockName> prompt);
+  void NoteRouted(WorkerKey worker, RecentPrompts::Prompt prompt);
 
  private:
   struct Stream {
@@ -70,11 +77,13 @@ class WorkerCaches {
   };
 
   CoreContext* const core_;
+  // Both are there if the object is enabled.
   std::optional<PrefixIndex> index_;
+  std::optional<RecentPrompts> recent_;
   std::map<WorkerKey, Stream> streams_;
   std::deque<Waiting> waiting_;
   bool sweeps_ = false;  // the index has more to sweep
-  std::vector<PrefixIndex::Held> found_;
+  std::vector<HeldBlocks> found_, found_recent_;
   uint64_t evictions_counted_ = 0, dropped_counted_ = 0;
 };
 

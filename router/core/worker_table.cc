@@ -375,9 +375,9 @@ absl::Time WorkerTable::StaleAt(absl::Time now) const {
 void WorkerTable::FindCached(LegKind leg, const Need& need,
                              std::vector<RouteCandidate>* candidates) const {
   if (need.block_names == nullptr || need.block_names->empty()) return;
-  const absl::Span<const PrefixIndex::Held> held = caches_->Find(*need.block_names);
+  const absl::Span<const HeldBlocks> held = caches_->Find(*need.block_names);
   auto candidate = candidates->begin();
-  for (const PrefixIndex::Held& one : held) {
+  for (const HeldBlocks& one : held) {
     while (candidate != candidates->end() && candidate->key < one.worker) ++candidate;
     if (candidate == candidates->end()) return;
     if (candidate->key != one.worker) continue;

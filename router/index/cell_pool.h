@@ -35,7 +35,6 @@ struct PrefixRecord {
   CellId parent = kNoCell;  // Record of the parent. Only a name with holders has a parent.
   uint32_t children = 0;    // Number of records whose `parent` is this record.
   uint32_t leaf_position = 0;  // Position in LeafHeap, for a leaf.
-  uint32_t hints = 0;          // Number of holders that RoutedHints lists.
   HolderSet holders;
 
   bool held() const { return holders.count > 0; }

@@ -3,16 +3,11 @@
 #include <algorithm>
 #include <bit>
 
-#include "absl/numeric/int128.h"
 #include "common/base/check.h"
 
 namespace baton {
 namespace {
 
-// Hints get 1 / kHintShare of the memory of the index. A hint ends or is confirmed within seconds,
-// so there are far fewer hints than names.
-constexpr size_t kHintShare = 16;
-constexpr size_t kMinHints = 64;
 // Bytes that are allocated at the start for each chunk of the pool: the fixed bytes of CellPool,
 // and for each cell a bucket of the hash table and a place in the heap of leaves.
 constexpr size_t kFixedBytesPerChunk =
@@ -29,11 +24,9 @@ PrefixIndex::Sizes PrefixIndex::SizesFor(const Options& options) {
                          4 * words * sizeof(uint64_t);
   const size_t rest = options.max_bytes - std::min(workers, options.max_bytes);
   Sizes sizes;
-  sizes.hints = std::max(kMinHints, rest / kHintShare / RoutedHints::kBytesPerHint);
-  const size_t hints = sizes.hints * RoutedHints::kBytesPerHint;
-  if (rest > hints) sizes.chunks = (rest - hints) / (CellPool::kChunkBytes + kFixedBytesPerChunk);
-  sizes.chunks = std::min(sizes.chunks, kNoCell / CellPool::kChunkCells);
-  sizes.fixed_bytes = workers + hints + sizes.chunks * kFixedBytesPerChunk;
+  sizes.chunks = std::min(rest / (CellPool::kChunkBytes + kFixedBytesPerChunk),
+                          kNoCell / CellPool::kChunkCells);
+  sizes.fixed_bytes = workers + sizes.chunks * kFixedBytesPerChunk;
   return sizes;
 }
 
@@ -45,12 +38,11 @@ size_t PrefixIndex::MinBytes(size_t max_workers) {
 PrefixIndex::PrefixIndex(const Options& options) : PrefixIndex(options, SizesFor(options)) {}
 
 PrefixIndex::PrefixIndex(const Options& options, const Sizes& sizes)
-    : hash_key_(options.hash_key),
+    : hash_(options.hash_key),
       fixed_bytes_(sizes.fixed_bytes),
       pool_(sizes.chunks),
       holders_(&pool_),
       leaves_(sizes.chunks * CellPool::kChunkCells, &pool_),
-      hints_(sizes.hints),
       slots_(options.max_workers),
       buckets_(sizes.chunks * CellPool::kChunkCells, kNoCell),
       candidates_((options.max_workers + 63) / 64),
@@ -60,14 +52,6 @@ PrefixIndex::PrefixIndex(const Options& options, const Sizes& sizes)
 }
 
 // --- The hash table of records ---
-
-size_t PrefixIndex::BucketOf(const BlockName& name) const {
-  const uint64_t low = name.low ^ hash_key_ ^ 0x9e3779b97f4a7c15;
-  const uint64_t high = name.high ^ std::rotl(hash_key_, 32) ^ 0xc2b2ae3d27d4eb4f;
-  const absl::uint128 mixed = absl::uint128(low) * high;
-  const uint64_t hash = absl::Uint128High64(mixed) ^ absl::Uint128Low64(mixed);
-  return absl::Uint128High64(absl::uint128(hash) * buckets_.size());
-}
 
 CellId PrefixIndex::Find(const BlockName& name) const {
   CellId id = buckets_[BucketOf(name)];
@@ -133,7 +117,6 @@ void PrefixIndex::AddHolder(CellId id, WorkerSlot slot) {
 
 bool PrefixIndex::RemoveHolder(CellId id, WorkerSlot slot) {
   PrefixRecord& record = pool_.record(id);
-  if (record.hints > 0 && hints_.Remove(id, slot)) --record.hints;
   slots_.RemoveName(slot);
   // A leaf leaves the heap before it loses its last holder.
   if (record.holders.count == 1 && record.children == 0) leaves_.Remove(id);
@@ -158,10 +141,7 @@ bool PrefixIndex::MakeRoom(size_t cells) {
 
 void PrefixIndex::Evict(CellId leaf) {
   PrefixRecord& record = pool_.record(leaf);
-  holders_.ForEach(record.holders, [&](WorkerSlot slot) {
-    if (record.hints > 0 && hints_.Remove(leaf, slot)) --record.hints;
-    slots_.RemoveName(slot);
-  });
+  holders_.ForEach(record.holders, [&](WorkerSlot slot) { slots_.RemoveName(slot); });
   leaves_.Remove(leaf);
   holders_.Clear(&record.holders);
   LeaveTree(leaf);
@@ -170,7 +150,7 @@ void PrefixIndex::Evict(CellId leaf) {
 
 // --- Look-ups and changes ---
 
-void PrefixIndex::LeadingBlocks(absl::Span<const BlockName> prompt, std::vector<Held>* out) {
+void PrefixIndex::LeadingBlocks(absl::Span<const BlockName> prompt, std::vector<HeldBlocks>* out) {
   out->clear();
   const absl::Span<const uint64_t> live = slots_.live();
   absl::Span<uint64_t> candidates = absl::MakeSpan(candidates_).first(live.size());
@@ -198,8 +178,7 @@ void PrefixIndex::LeadingBlocks(absl::Span<const BlockName> prompt, std::vector<
   for (size_t word = 0; word < candidates.size(); ++word) report(word, candidates[word], blocks);
 }
 
-PrefixIndex::Inserted PrefixIndex::Insert(WorkerSlot slot, const BlockName& parent,
-                                          const BlockName& name) {
+void PrefixIndex::Insert(WorkerSlot slot, const BlockName& parent, const BlockName& name) {
   CellId id = Find(name);
   if (id != kNoCell) Touch(id);
   const bool held_before = id != kNoCell && holders_.Has(pool_.record(id).holders, slot);
@@ -220,7 +199,7 @@ PrefixIndex::Inserted PrefixIndex::Insert(WorkerSlot slot, const BlockName& pare
     if (pinned) DropChild(id);
     if (above != kNoCell) DropChild(above);
     ++dropped_;
-    return {};
+    return;
   }
   if (links && above == kNoCell) {
     above = NewRecord(parent);
@@ -230,14 +209,6 @@ PrefixIndex::Inserted PrefixIndex::Insert(WorkerSlot slot, const BlockName& pare
   if (links) pool_.record(id).parent = above;
   if (!held_before) AddHolder(id, slot);
   if (pinned) DropChild(id);
-  return {id, held_before};
-}
-
-void PrefixIndex::AddConfirmed(WorkerSlot slot, const BlockName& parent, const BlockName& name) {
-  const Inserted inserted = Insert(slot, parent, name);
-  if (inserted.record == kNoCell || !inserted.held_before) return;
-  PrefixRecord& record = pool_.record(inserted.record);
-  if (record.hints > 0 && hints_.Remove(inserted.record, slot)) --record.hints;
 }
 
 void PrefixIndex::RemoveAdded(WorkerSlot slot, const BlockName& name) {
@@ -253,7 +224,7 @@ void PrefixIndex::Apply(WorkerKey worker, absl::Span<const Change> changes) {
   }
   for (size_t i = 0; i < changes.size(); ++i) {
     if (changes[i].added) {
-      AddConfirmed(*slot, changes[i].parent, changes[i].name);
+      Insert(*slot, changes[i].parent, changes[i].name);
     } else {
       RemoveAdded(*slot, changes[i].name);
     }
@@ -271,32 +242,6 @@ void PrefixIndex::Remove(WorkerKey worker, const BlockName& name) {
 }
 
 void PrefixIndex::RemoveWorker(WorkerKey worker) { slots_.Remove(worker); }
-
-void PrefixIndex::NoteRouted(WorkerKey worker, const BlockName& parent,
-                             absl::Span<const BlockName> names, absl::Time until) {
-  const std::optional<WorkerSlot> slot = slots_.FindOrTake(worker);
-  if (!slot) {
-    dropped_ += names.size();
-    return;
-  }
-  for (size_t i = 0; i < names.size(); ++i) {
-    const Inserted inserted = Insert(*slot, i > 0 ? names[i - 1] : parent, names[i]);
-    // Without this name, the worker does not hold any later one as a leading block.
-    if (inserted.record == kNoCell) return;
-    const bool is_hint = inserted.held_before && pool_.record(inserted.record).hints > 0 &&
-                         hints_.Has(inserted.record, *slot);
-    if (inserted.held_before && !is_hint) continue;
-    if (!is_hint) {
-      if (hints_.full()) {
-        const RoutedHints::Hint oldest = *hints_.oldest();
-        RemoveHolder(oldest.record, oldest.slot);
-        ++dropped_;
-      }
-      ++pool_.record(inserted.record).hints;
-    }
-    hints_.Set(inserted.record, *slot, until);
-  }
-}
 
 // --- Sweeping ---
 
@@ -319,12 +264,7 @@ int PrefixIndex::SweepBucket(size_t bucket) {
   return work;
 }
 
-bool PrefixIndex::Sweep(absl::Time now, int budget) {
-  for (; budget > 0; --budget) {
-    const RoutedHints::Hint* const oldest = hints_.oldest();
-    if (oldest == nullptr || oldest->until > now) break;
-    RemoveHolder(oldest->record, oldest->slot);
-  }
+bool PrefixIndex::Sweep(int budget) {
   while (budget > 0 && slots_.dead_names() > 0) {
     --budget;
     for (size_t i = 0; i < kLineBuckets; ++i) {
@@ -332,8 +272,7 @@ bool PrefixIndex::Sweep(absl::Time now, int budget) {
       swept_ = swept_ + 1 == buckets_.size() ? 0 : swept_ + 1;
     }
   }
-  const RoutedHints::Hint* const oldest = hints_.oldest();
-  return slots_.dead_names() > 0 || (oldest != nullptr && oldest->until <= now);
+  return slots_.dead_names() > 0;
 }
 
 }  // namespace baton

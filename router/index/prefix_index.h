@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/block_name.h"
 #include "router/index/cell_pool.h"
+#include "router/index/held_blocks.h"
 #include "router/index/holder_sets.h"
 #include "router/index/leaf_heap.h"
-#include "router/index/routed_hints.h"
+#include "router/index/name_hash.h"
 #include "router/index/worker_key.h"
 #include "router/index/worker_slots.h"
 
@@ -39,9 +39,8 @@ class PrefixIndex {
     size_t max_bytes = size_t{256} << 20;  // At least MinBytes().
     // At most 65,535. A removed worker counts until Sweep() has removed its names.
     size_t max_workers = 4096;
-    // Secret number that decides where names lie in the hash table. An attacker who does not know
-    // it can't make prompts whose names collide there. It also decides in which order Sweep()
-    // removes names, and nothing else.
+    // Secret number that decides where names lie in the hash table, see NameHash. It also decides
+    // in which order Sweep() removes names, and nothing else.
     uint64_t hash_key = 0;
   };
   // Returns the bytes that an index of a few dozen names needs.
@@ -49,16 +48,10 @@ class PrefixIndex {
 
   explicit PrefixIndex(const Options& options);
 
-  // Leading blocks of a prompt that a worker holds.
-  struct Held {
-    WorkerKey worker = 0;
-    int blocks = 0;  // At least 1.
-    bool operator==(const Held&) const = default;
-  };
   // Sets `out` to the workers that hold at least the first block of the prompt, unordered. A worker
   // holds n leading blocks if it holds each of the first n names. Looks up at most one name more
   // than the largest number of leading blocks that it returns.
-  void LeadingBlocks(absl::Span<const BlockName> prompt, std::vector<Held>* out);
+  void LeadingBlocks(absl::Span<const BlockName> prompt, std::vector<HeldBlocks>* out);
 
   // A name that a worker has begun or ceased to hold.
   struct Change {
@@ -79,40 +72,26 @@ class PrefixIndex {
   // Notes that the worker holds nothing any more. It may come back at once.
   void RemoveWorker(WorkerKey worker);
 
-  // Notes that a prompt was routed to the worker. The prompt's `names` count as held by the worker
-  // until Sweep() is called at `until` or later. If Add() confirms a name before that, the name no
-  // longer ends at `until`. `parent` is the name before the first of `names`, or all 0. `until`
-  // should not decrease from call to call, because a hint does not end before an older hint. If
-  // there are too many hints, the oldest ones end early, and are counted as dropped.
-  void NoteRouted(WorkerKey worker, const BlockName& parent, absl::Span<const BlockName> names,
-                  absl::Time until);
-
-  // Removes hints that have ended, and names of removed workers. Costs less than 1 us per unit
-  // of `budget`. Returns true if there is more to do now.
-  bool Sweep(absl::Time now, int budget);
+  // Removes names of removed workers. Costs less than 1 us per unit of `budget`. Returns true if
+  // there is more to do.
+  bool Sweep(int budget);
 
   // Bytes of memory in use: all that the index has allocated.
   size_t bytes() const { return fixed_bytes_ + pool_.bytes(); }
   size_t names() const { return names_; }  // Names with at least one holder.
-  size_t hints() const { return hints_.size(); }
   size_t workers() const { return slots_.workers(); }
-  // Events since the start: names evicted to make room; changes and hints that were dropped.
+  // Events since the start: names evicted to make room; changes that were dropped.
   uint64_t evictions() const { return evictions_; }
   uint64_t dropped() const { return dropped_; }
 
  private:
-  // The result of Insert().
-  struct Inserted {
-    CellId record = kNoCell;  // kNoCell: the change was dropped.
-    bool held_before = false;
-  };
   struct Sizes {
-    size_t chunks = 0, hints = 0, fixed_bytes = 0;
+    size_t chunks = 0, fixed_bytes = 0;
   };
   static Sizes SizesFor(const Options& options);
   PrefixIndex(const Options& options, const Sizes& sizes);
 
-  size_t BucketOf(const BlockName& name) const;
+  size_t BucketOf(const BlockName& name) const { return hash_.BucketOf(name, buckets_.size()); }
   CellId Find(const BlockName& name) const;
   CellId NewRecord(const BlockName& name);
   void EraseRecord(CellId id);
@@ -123,27 +102,25 @@ class PrefixIndex {
   // record if it has neither holders nor children left.
   void AddChild(CellId id);
   void DropChild(CellId id);
-  Inserted Insert(WorkerSlot slot, const BlockName& parent, const BlockName& name);
   void AddHolder(CellId id, WorkerSlot slot);
   // Returns false if the record is gone, because the slot was its last holder.
   bool RemoveHolder(CellId id, WorkerSlot slot);
   // Takes a record without holders out of the tree of names. Erases it, and returns false, if no
   // name has it as its parent.
   bool LeaveTree(CellId id);
+  void Insert(WorkerSlot slot, const BlockName& parent, const BlockName& name);
   void RemoveAdded(WorkerSlot slot, const BlockName& name);
-  void AddConfirmed(WorkerSlot slot, const BlockName& parent, const BlockName& name);
   // Evicts leaves until `cells` cells are available. Returns false if that does not suffice.
   bool MakeRoom(size_t cells);
   void Evict(CellId leaf);
   // Removes the dead holders of the records in one bucket. Returns the units of work done.
   int SweepBucket(size_t bucket);
 
-  const uint64_t hash_key_;
+  const NameHash hash_;
   const size_t fixed_bytes_;
   CellPool pool_;
   HolderSets holders_;
   LeafHeap leaves_;
-  RoutedHints hints_;
   WorkerSlots slots_;
   std::vector<CellId> buckets_;              // First record of each bucket.
   std::vector<uint64_t> candidates_, both_;  // Bitmaps of slots, for LeadingBlocks().

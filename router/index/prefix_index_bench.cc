@@ -1,8 +1,11 @@
 // Measures PrefixIndex with a million names that are held by 8 workers each: memory, look-ups of
 // prompts of 512 blocks, and the work that the router does in turns of its event loop. No turn may
-// take more than 2 ms.
+// take more than 2 ms. Also measures all work for requests that share nothing.
 
 #include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -10,8 +13,10 @@
 #include <malloc.h>
 #include <time.h>
 
+#include "absl/time/time.h"
 #include "common/base/check.h"
 #include "router/index/prefix_index.h"
+#include "router/index/recent_prompts.h"
 
 namespace baton {
 namespace {
@@ -133,7 +138,7 @@ void LookUp(benchmark::State& state) {
   std::vector<std::vector<BlockName>> prompts;
   for (int i = 0; i < kPrompts; ++i) prompts.push_back(Prompt(i));
   std::shuffle(prompts.begin(), prompts.end(), std::mt19937(1));
-  std::vector<PrefixIndex::Held> held;
+  std::vector<HeldBlocks> held;
   size_t next = 0;
   for (auto _ : state) {
     index.LeadingBlocks(prompts[next], &held);
@@ -150,7 +155,7 @@ void LookUpHeldByThousand(benchmark::State& state) {
   const size_t empty = index.bytes();
   for (WorkerKey worker = 1; worker <= 1000; ++worker) index.Apply(worker, Added(0, 1));
   const auto prompt = Prompt(0);
-  std::vector<PrefixIndex::Held> held;
+  std::vector<HeldBlocks> held;
   for (auto _ : state) {
     index.LeadingBlocks(prompt, &held);
     BATON_CHECK(held.size() == 1000 && held[0].blocks == kPromptBlocks);
@@ -180,21 +185,117 @@ void Snapshot(benchmark::State& state) {
 }
 BENCHMARK(Snapshot)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->Iterations(1);
 
-// Prompts of 512 blocks that no worker holds are routed, one in each turn. Items are names.
-void NoteRouted(benchmark::State& state) {
-  PrefixIndex index(Options(kRoomy));
-  Fill(&index);
-  Turns turns;
-  for (auto _ : state) {
-    for (int i = 0; i < 200; ++i) {
-      const auto prompt = Prompt(kPrompts + i);
-      turns.Time([&] { index.NoteRouted(1, {}, prompt, absl::UnixEpoch()); });
-    }
+// All that the index does for requests that share nothing, while its memory of 64 MiB is full. Each
+// request has 128 blocks. It is looked up, and noted for a prefill and a decode worker. Both tell
+// that they evicted the blocks of an old request, and that they added those of the new one.
+class NothingShared {
+ public:
+  // The workers keep the blocks of the last `kept` requests.
+  explicit NothingShared(int kept) : kept_(kept) {
+    while (next_ < 2 * kept_) ServeBatch();
   }
-  state.SetItemsProcessed(200 * kPromptBlocks);
-  turns.Report(&state);
+
+  // Serves kRequests requests. The clock of the processor time is slow, so each kind of work is
+  // done for all of them together.
+  void ServeBatch() {
+    std::vector<Prompt> prompts;
+    for (int i = 0; i < kRequests; ++i) {
+      prompts.push_back(std::make_shared<const std::vector<BlockName>>(NamesOf(next_ + i)));
+    }
+    const absl::Time now = absl::UnixEpoch() + next_ * absl::Milliseconds(10);
+    batch_us_ = {};
+    Time(kLookUp, [&] {
+      for (const Prompt& prompt : prompts) {
+        index_.LeadingBlocks(*prompt, &held_);
+        recent_.Expire(now);
+        recent_.Find(*prompt, &held_);
+      }
+    });
+    Tell(1, next_, prompts, now);
+    // Meanwhile the decode workers have pulled the KV of the requests before.
+    if (!pulled_.empty()) Tell(1 + kWorkersOfAKind, next_ - kRequests, pulled_, now);
+    pulled_ = std::move(prompts);
+    next_ += kRequests;
+    batch_us_[kSum] = std::accumulate(batch_us_.begin(), batch_us_.end(), 0.0);
+    for (size_t work = 0; work < us_.size(); ++work) us_[work].push_back(batch_us_[work]);
+  }
+  void ResetTimes() { us_ = {}; }
+  // Reports ns of processor time per block of the prompts: the median of the batches.
+  void Report(benchmark::State* state) {
+    const char* const names[] = {"1_look_up_ns", "2_note_ns", "3_added_ns", "4_removed_ns",
+                                 "5_sum_ns"};
+    for (size_t work = 0; work < us_.size(); ++work) {
+      const auto middle = us_[work].begin() + static_cast<long>(us_[work].size() / 2);
+      std::nth_element(us_[work].begin(), middle, us_[work].end());
+      state->counters[names[work]] = 1e3 * *middle / (kRequests * kBlocks);
+    }
+    state->counters["names"] = static_cast<double>(index_.names());
+    state->counters["evictions"] = static_cast<double>(index_.evictions());
+    state->counters["dropped"] = static_cast<double>(index_.dropped() + recent_.dropped());
+  }
+
+ private:
+  using Prompt = std::shared_ptr<const std::vector<BlockName>>;
+  using Changes = std::vector<PrefixIndex::Change>;
+  enum Work { kLookUp, kNote, kAdded, kRemoved, kSum, kWorks };
+  static constexpr int kBlocks = 128, kRequests = 16, kWorkersOfAKind = 8;
+
+  template <typename Call>
+  void Time(Work work, Call call) {
+    const double begin = Microseconds(CLOCK_THREAD_CPUTIME_ID);
+    call();
+    batch_us_[work] += Microseconds(CLOCK_THREAD_CPUTIME_ID) - begin;
+  }
+  static std::vector<BlockName> NamesOf(int request) {
+    std::vector<BlockName> names;
+    for (int i = 0; i < kBlocks; ++i) names.push_back(Block(static_cast<uint64_t>(request), i));
+    return names;
+  }
+  // Workers get one request each, in turns. A worker tells that it evicted an old request, from the
+  // last block to the first, and added the blocks of the new one.
+  void Tell(WorkerKey first_worker, int first_request, const std::vector<Prompt>& prompts,
+            absl::Time now) {
+    std::vector<Changes> removed(kRequests), added(kRequests);
+    for (int i = 0; i < kRequests; ++i) {
+      const std::vector<BlockName> old = NamesOf(first_request + i - kept_), &names = *prompts[i];
+      for (int block = kBlocks; block-- > 0;) removed[i].push_back({false, old[block], {}});
+      for (int block = 0; block < kBlocks; ++block) {
+        added[i].push_back({true, names[block], block > 0 ? names[block - 1] : BlockName{}});
+      }
+    }
+    const auto worker = [&](int i) { return first_worker + i % kWorkersOfAKind; };
+    Time(kNote, [&] {
+      for (int i = 0; i < kRequests; ++i) {
+        recent_.Note(worker(i), prompts[i], now + absl::Seconds(5));
+      }
+    });
+    Time(kRemoved, [&] {
+      for (int i = 0; i < kRequests; ++i) index_.Apply(worker(i), removed[i]);
+    });
+    Time(kAdded, [&] {
+      for (int i = 0; i < kRequests; ++i) index_.Apply(worker(i), added[i]);
+    });
+  }
+
+  const int kept_;
+  int next_ = 0;
+  PrefixIndex index_{Options(size_t{60} << 20)};
+  RecentPrompts recent_{size_t{4} << 20, 0x1234567};
+  std::vector<HeldBlocks> held_;
+  std::vector<Prompt> pulled_;
+  std::array<double, kWorks> batch_us_ = {};
+  std::array<std::vector<double>, kWorks> us_;
+};
+
+// The argument is 1 if the index has room for all names that the workers keep, and 0 if they keep
+// twice as many: the index then evicts a name for each new one.
+void RequestsThatShareNothing(benchmark::State& state) {
+  NothingShared requests(state.range(0) == 1 ? 5600 : 11200);
+  requests.ResetTimes();
+  for (auto _ : state) requests.ServeBatch();
+  requests.Report(&state);
 }
-BENCHMARK(NoteRouted)->Unit(benchmark::kMillisecond)->Iterations(1);
+BENCHMARK(RequestsThatShareNothing)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->Iterations(500);
 
 // A worker that holds 500,000 of the million names goes. The argument is the number of other
 // workers that go with it.
@@ -207,7 +308,7 @@ void RemoveAndSweep(benchmark::State& state) {
     index.RemoveWorker(1000);
     for (int i = 0; i < state.range(0); ++i) index.RemoveWorker(1 + i);
     for (bool more = true; more;) {
-      turns.Time([&] { more = index.Sweep(absl::UnixEpoch(), kSweepBudget); });
+      turns.Time([&] { more = index.Sweep(kSweepBudget); });
     }
   }
   turns.Report(&state);

@@ -1,7 +1,6 @@
 #include "router/index/prefix_index.h"
 
 #include <algorithm>
-#include <list>
 #include <map>
 #include <optional>
 #include <random>
@@ -18,9 +17,7 @@ namespace baton {
 namespace {
 
 using testing::IsEmpty;
-using Held = PrefixIndex::Held;
 
-constexpr absl::Time kStart = absl::UnixEpoch();
 constexpr BlockName kNoParent{};
 constexpr size_t kWorkers = 40;
 
@@ -49,10 +46,10 @@ void AddPrompt(PrefixIndex* index, WorkerKey worker, const std::vector<BlockName
 }
 
 std::map<WorkerKey, int> Leading(PrefixIndex* index, absl::Span<const BlockName> prompt) {
-  std::vector<Held> held;
+  std::vector<HeldBlocks> held;
   index->LeadingBlocks(prompt, &held);
   std::map<WorkerKey, int> blocks;
-  for (const Held& one : held) {
+  for (const HeldBlocks& one : held) {
     EXPECT_GT(one.blocks, 0);
     EXPECT_TRUE(blocks.emplace(one.worker, one.blocks).second) << one.worker << " twice";
   }
@@ -61,8 +58,8 @@ std::map<WorkerKey, int> Leading(PrefixIndex* index, absl::Span<const BlockName>
 
 using Blocks = std::map<WorkerKey, int>;
 
-void SweepAll(PrefixIndex* index, absl::Time now) {
-  for (int i = 0; index->Sweep(now, 100); ++i) ASSERT_LT(i, 1000000);
+void SweepAll(PrefixIndex* index) {
+  for (int i = 0; index->Sweep(100); ++i) ASSERT_LT(i, 1000000);
 }
 
 TEST(PrefixIndexTest, CountsTheLeadingBlocksOfEachWorker) {
@@ -93,15 +90,15 @@ TEST(PrefixIndexTest, ARemovedWorkerIsGoneAtOnceAndItsMemoryAfterSweeping) {
   // A worker that comes back is a new one: its earlier names do not count.
   AddPrompt(&index, 1, {prompt.begin(), prompt.begin() + 3});
   EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 3}, {2, 100}}));
-  EXPECT_TRUE(index.Sweep(kStart, 1));
-  SweepAll(&index, kStart);
+  EXPECT_TRUE(index.Sweep(1));
+  SweepAll(&index);
   EXPECT_EQ(index.names(), 100u);
   EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 3}, {2, 100}}));
   index.RemoveWorker(1);
   index.RemoveWorker(2);
   index.RemoveWorker(3);
   EXPECT_EQ(index.workers(), 0u);
-  SweepAll(&index, kStart);
+  SweepAll(&index);
   EXPECT_EQ(index.names(), 0u);
   EXPECT_EQ(index.bytes(), empty);
 }
@@ -147,7 +144,7 @@ TEST(PrefixIndexTest, NamesMayComeInAnyOrder) {
     EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 30}}));
     index.RemoveWorker(1);
     index.RemoveWorker(2);
-    SweepAll(&index, kStart);
+    SweepAll(&index);
     EXPECT_EQ(index.bytes(), empty);
   }
 }
@@ -162,57 +159,9 @@ TEST(PrefixIndexTest, NamesThatAreEachOthersParentsDoNotBlockIt) {
   EXPECT_EQ(Leading(&index, {{Name(7)}}), (Blocks{{1, 1}}));
   index.RemoveWorker(1);
   index.RemoveWorker(2);
-  SweepAll(&index, kStart);
+  SweepAll(&index);
   EXPECT_EQ(index.names(), 0u);
   EXPECT_EQ(index.bytes(), empty);
-}
-
-TEST(PrefixIndexTest, ARoutedPromptCountsUntilItsEndUnlessTheWorkerConfirmsIt) {
-  PrefixIndex index(Small(4));
-  const size_t empty = index.bytes();
-  const auto prompt = Prompt(1, 6);
-  index.NoteRouted(1, kNoParent, prompt, kStart + absl::Seconds(5));
-  index.NoteRouted(2, kNoParent, prompt, kStart + absl::Seconds(5));
-  EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 6}, {2, 6}}));
-  EXPECT_EQ(index.hints(), 12u);
-  AddPrompt(&index, 1, {prompt.begin(), prompt.begin() + 2});
-  EXPECT_EQ(index.hints(), 10u);
-  index.NoteRouted(2, prompt[0], absl::MakeSpan(prompt).subspan(1, 2), kStart + absl::Seconds(8));
-  index.NoteRouted(1, kNoParent, {prompt.data(), 1}, kStart + absl::Seconds(8));
-  EXPECT_EQ(index.hints(), 10u);
-  EXPECT_FALSE(index.Sweep(kStart + absl::Seconds(4), 100));
-  EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 6}, {2, 6}}));
-  EXPECT_TRUE(index.Sweep(kStart + absl::Seconds(5), 1));
-  SweepAll(&index, kStart + absl::Seconds(5));
-  EXPECT_EQ(index.hints(), 2u);
-  EXPECT_EQ(Leading(&index, prompt), (Blocks{{1, 2}}));
-  EXPECT_EQ(Leading(&index, absl::MakeSpan(prompt).subspan(1)), (Blocks{{1, 1}, {2, 2}}));
-  SweepAll(&index, kStart + absl::Seconds(8));
-  EXPECT_EQ(index.names(), 2u);
-  for (int i = 0; i < 2; ++i) index.Remove(1, prompt[i]);
-  EXPECT_EQ(index.bytes(), empty);
-}
-
-TEST(PrefixIndexTest, TooManyHintsEndTheOldestOnes) {
-  PrefixIndex index(Small(4));
-  const auto a = Prompt(1, 50), b = Prompt(2, 50);
-  index.NoteRouted(1, kNoParent, a, kStart + absl::Seconds(5));
-  index.NoteRouted(1, kNoParent, b, kStart + absl::Seconds(5));
-  EXPECT_EQ(index.hints(), 64u);
-  EXPECT_EQ(index.dropped(), 36u);
-  EXPECT_EQ(index.names(), 64u);
-  EXPECT_EQ(Leading(&index, b), (Blocks{{1, 50}}));
-  EXPECT_THAT(Leading(&index, a), IsEmpty());
-}
-
-TEST(PrefixIndexTest, AHintDoesNotEndBeforeAnOlderOne) {
-  PrefixIndex index(Small(1));
-  index.NoteRouted(1, kNoParent, {{Name(1)}}, kStart + absl::Seconds(5));
-  index.NoteRouted(1, kNoParent, {{Name(2)}}, kStart + absl::Seconds(3));
-  SweepAll(&index, kStart + absl::Seconds(4));
-  EXPECT_EQ(Leading(&index, {{Name(2)}}), (Blocks{{1, 1}}));
-  SweepAll(&index, kStart + absl::Seconds(5));
-  EXPECT_EQ(index.names(), 0u);
 }
 
 TEST(PrefixIndexTest, WorkersBeyondTheLimitAreDropped) {
@@ -220,14 +169,14 @@ TEST(PrefixIndexTest, WorkersBeyondTheLimitAreDropped) {
   for (WorkerKey worker = 1; worker <= kWorkers + 2; ++worker) {
     index.Add(worker, kNoParent, Name(1));
   }
-  index.NoteRouted(kWorkers + 1, kNoParent, {{Name(2), Name(3)}}, kStart);
+  AddPrompt(&index, kWorkers + 1, {Name(2), Name(3)});
   EXPECT_EQ(Leading(&index, {{Name(1)}}).size(), kWorkers);
   EXPECT_EQ(index.dropped(), 4u);
   // The slot of a removed worker is free again when its names are gone.
   index.RemoveWorker(5);
   index.Add(100, kNoParent, Name(1));
   EXPECT_EQ(index.dropped(), 5u);
-  SweepAll(&index, kStart);
+  SweepAll(&index);
   index.Add(100, kNoParent, Name(1));
   EXPECT_EQ(index.dropped(), 5u);
   EXPECT_EQ(Leading(&index, {{Name(1)}}).count(100), 1u);
@@ -249,7 +198,7 @@ TEST(PrefixIndexTest, AThousandWorkersHoldTheSamePrompt) {
     expected.erase(worker);
   }
   EXPECT_EQ(Leading(&index, prompt), expected);
-  SweepAll(&index, kStart);
+  SweepAll(&index);
   EXPECT_EQ(Leading(&index, prompt), expected);
   for (WorkerKey worker = 2; worker <= 1000; worker += 2) {
     for (const BlockName& name : prompt) index.Remove(worker, name);
@@ -298,7 +247,7 @@ TEST(PrefixIndexTest, BytesAreWhatWasAllocated) {
   EXPECT_NEAR((allocated() - before) / full, 1, 0.01);
   EXPECT_LE(full / kNames, 80);
   for (WorkerKey worker = 1; worker <= 8; ++worker) index.RemoveWorker(worker);
-  SweepAll(&index, kStart);
+  SweepAll(&index);
   EXPECT_EQ(static_cast<double>(index.bytes()), empty);
   EXPECT_NEAR((allocated() - before) / empty, 1, 0.01);
 }
@@ -310,8 +259,6 @@ TEST(PrefixIndexTest, BytesAreWhatWasAllocated) {
 // which ones these must be.
 class Reference {
  public:
-  explicit Reference(size_t max_hints) : max_hints_(max_hints) {}
-
   struct Entry {
     BlockName parent;
     uint64_t touched = 0;
@@ -319,13 +266,6 @@ class Reference {
   };
 
   size_t names() const { return entries_.size(); }
-  size_t hints() const { return hints_.size(); }
-  bool full() const { return hints_.size() == max_hints_; }
-
-  bool Holds(WorkerKey worker, const BlockName& name) const {
-    const auto it = entries_.find(name);
-    return it != entries_.end() && it->second.holders.count(worker) > 0;
-  }
 
   Blocks Leading(absl::Span<const BlockName> prompt) {
     Blocks blocks;
@@ -372,23 +312,8 @@ class Reference {
     if (it->second.parent == kNoParent && parent != name) it->second.parent = parent;
     it->second.holders.insert(worker);
   }
-  void Confirm(WorkerKey worker, const BlockName& name) {
-    hints_.remove_if([&](const Hint& h) { return h.worker == worker && h.name == name; });
-  }
-  // Adds a hint. Returns true if the oldest hint had to end to make room for it.
-  bool NoteHint(WorkerKey worker, const BlockName& name, bool held_before, absl::Time until) {
-    if (!hints_.empty()) until = std::max(until, hints_.back().until);
-    const size_t before = hints_.size();
-    Confirm(worker, name);
-    if (held_before && hints_.size() == before) return false;
-    const bool full = hints_.size() == max_hints_;
-    if (full) Remove(hints_.front().worker, hints_.front().name);
-    hints_.push_back({until, worker, name});
-    return full;
-  }
 
   void Remove(WorkerKey worker, const BlockName name) {
-    Confirm(worker, name);
     const auto it = entries_.find(name);
     if (it == entries_.end()) return;
     it->second.holders.erase(worker);
@@ -399,19 +324,8 @@ class Reference {
     for (const auto& [name, entry] : entries_) names.push_back(name);
     for (const BlockName& name : names) Remove(worker, name);
   }
-  void Expire(absl::Time now) {
-    while (!hints_.empty() && hints_.front().until <= now) {
-      Remove(hints_.front().worker, hints_.front().name);
-    }
-  }
 
  private:
-  struct Hint {
-    absl::Time until;
-    WorkerKey worker;
-    BlockName name;
-  };
-
   std::optional<BlockName> OldestLeaf() const {
     std::set<BlockName> parents;
     for (const auto& [name, entry] : entries_) parents.insert(entry.parent);
@@ -422,14 +336,9 @@ class Reference {
     }
     return oldest;
   }
-  void Erase(const BlockName name) {
-    entries_.erase(name);
-    hints_.remove_if([&](const Hint& hint) { return hint.name == name; });
-  }
+  void Erase(const BlockName name) { entries_.erase(name); }
 
-  const size_t max_hints_;
   std::map<BlockName, Entry> entries_;
-  std::list<Hint> hints_;
   std::set<BlockName> kept_;
   uint64_t touches_ = 0;
 };
@@ -439,6 +348,7 @@ struct Forest {
   Forest(std::mt19937* random, int count) {
     const auto number = [&](uint64_t below) { return (*random)() % below; };
     const uint64_t kind = number(4);
+    const uint64_t roots = number(8) == 0 ? 100 : 12;  // One in so many names is a root.
     for (int i = 0; i < count; ++i) {
       BlockName name{(uint64_t{(*random)()} << 32) | (*random)(),
                      (uint64_t{(*random)()} << 32) | (*random)()};
@@ -448,9 +358,9 @@ struct Forest {
       if (kind == 3 && i == 0) name.low = 1;                // No name is 0.
       names.push_back(name);
       // Mostly long chains.
-      const int parent = i == 0 || number(12) == 0 ? -1
-                         : number(5) > 0           ? i - 1
-                                                   : static_cast<int>(number(i));
+      const int parent = i == 0 || number(roots) == 0 ? -1
+                         : number(5) > 0              ? i - 1
+                                                      : static_cast<int>(number(i));
       parents.push_back(parent);
     }
   }
@@ -478,7 +388,6 @@ class History {
         options_(Small(chunks, hash_key)),
         sweeps_at_once_(sweeps_at_once),
         index_(options_),
-        reference_(sweeps_at_once ? 64 : 1000000),
         empty_bytes_(index_.bytes()) {}
 
   void Run(int steps) {
@@ -487,10 +396,8 @@ class History {
       if (!testing::Test::HasFatalFailure()) CompareAll();
       RemoveWorker(worker);
     }
-    now_ += absl::Seconds(100);
-    SweepAll(&index_, now_);
+    SweepAll(&index_);
     ASSERT_EQ(index_.names(), 0u);
-    ASSERT_EQ(index_.hints(), 0u);
     ASSERT_EQ(index_.workers(), 0u);
     ASSERT_EQ(index_.bytes(), empty_bytes_);
   }
@@ -508,39 +415,27 @@ class History {
     const int i = static_cast<int>(Number(static_cast<uint32_t>(forest_.names.size())));
     if (kind < 35) {
       Add(SomeWorker(), forest_.ParentOf(i), forest_.names[i]);
-    } else if (kind < 50) {  // A whole prompt.
+    } else if (kind < 60) {  // A whole prompt.
       const WorkerKey worker = SomeWorker();
       BlockName parent;
       for (const BlockName& name : forest_.PathTo(i)) {
         Add(worker, std::exchange(parent, name), name);
       }
-    } else if (kind < 62) {
+    } else if (kind < 72) {
       const WorkerKey worker = SomeWorker();
       index_.Remove(worker, forest_.names[i]);
       reference_.Remove(worker, forest_.names[i]);
-    } else if (kind < 72) {
-      const WorkerKey worker = SomeWorker();
-      // The ends of hints of removed workers count until they are swept, so the ends of other hints
-      // may decrease only if the reference knows that all are swept.
-      const absl::Time until =
-          now_ + absl::Milliseconds(2000 + (sweeps_at_once_ ? Number(2000) : 0));
-      BlockName parent;
-      for (const BlockName& name : forest_.PathTo(i)) {
-        if (!NoteRouted(worker, std::exchange(parent, name), name, until)) break;
-      }
     } else if (kind < 94) {
       Compare(forest_.PathTo(i));
     } else if (kind < 95) {
       RemoveWorker(SomeWorker());
       if (sweeps_at_once_) Sweep(1000000);
     } else {
-      now_ += absl::Milliseconds(Number(1000));
       Sweep(sweeps_at_once_ ? 1000000 : static_cast<int>(Number(800)));
     }
     ASSERT_LE(index_.bytes(), options_.max_bytes);
     if (!sweeps_at_once_) return;
     ASSERT_EQ(index_.names(), reference_.names());
-    ASSERT_EQ(index_.hints(), reference_.hints());
   }
 
   void Compare(const std::vector<BlockName>& prompt) {
@@ -551,56 +446,29 @@ class History {
     for (const BlockName& name : forest_.names) Compare({name});
   }
 
-  // Repeats in the reference the addition that `add` makes in the index. Returns false if the index
-  // dropped it.
-  template <typename AddToIndex>
-  bool AddAlike(WorkerKey worker, const BlockName& parent, const BlockName& name,
-                bool may_drop_hint, AddToIndex add) {
+  // Makes an addition in the index, and repeats it in the reference.
+  void Add(WorkerKey worker, const BlockName& parent, const BlockName& name) {
     const uint64_t evictions = index_.evictions(), dropped = index_.dropped();
-    add();
+    index_.Add(worker, parent, name);
     for (const BlockName& leaf :
          reference_.BeginAdd(parent, name, index_.evictions() - evictions)) {
       EXPECT_THAT(Leading(&index_, {{leaf}}), IsEmpty());
     }
-    if (index_.dropped() == dropped) return true;
-    // The name is the youngest one already, so this look-up changes no order.
-    if (may_drop_hint && Leading(&index_, {{name}}).count(worker) > 0) return true;
-    EXPECT_TRUE(reference_.NothingToEvict());
-    return false;
-  }
-  void Add(WorkerKey worker, const BlockName& parent, const BlockName& name) {
-    const bool added =
-        AddAlike(worker, parent, name, false, [&] { index_.Add(worker, parent, name); });
-    if (!added) return;
-    reference_.FinishAdd(worker, parent, name);
-    reference_.Confirm(worker, name);
-  }
-  bool NoteRouted(WorkerKey worker, const BlockName& parent, const BlockName& name,
-                  absl::Time until) {
-    const bool held_before = reference_.Holds(worker, name);
-    const uint64_t dropped = index_.dropped();
-    const bool full = reference_.full();
-    const bool added = AddAlike(worker, parent, name, full, [&] {
-      index_.NoteRouted(worker, parent, {&name, 1}, until);
-    });
-    if (!added) return false;
-    reference_.FinishAdd(worker, parent, name);
-    const bool ended = reference_.NoteHint(worker, name, held_before, until);
-    EXPECT_EQ(index_.dropped() - dropped, ended ? 1u : 0u);
-    return true;
+    if (index_.dropped() == dropped) {
+      reference_.FinishAdd(worker, parent, name);
+    } else {
+      EXPECT_TRUE(reference_.NothingToEvict());
+    }
   }
   void RemoveWorker(WorkerKey worker) {
     index_.RemoveWorker(worker);
     reference_.RemoveWorker(worker);
   }
   void Sweep(int budget) {
-    // Hints that have ended are removed first. The reference has none of them, so all of them have
-    // to go.
-    const bool more = index_.Sweep(now_, static_cast<int>(index_.hints()) + budget);
+    const bool more = index_.Sweep(budget);
     if (sweeps_at_once_) {
       ASSERT_FALSE(more);
     }
-    reference_.Expire(now_);
   }
 
   std::mt19937 random_;
@@ -610,7 +478,6 @@ class History {
   PrefixIndex index_;
   Reference reference_;
   const size_t empty_bytes_;
-  absl::Time now_ = kStart;
   std::vector<Blocks> answers_;
 };
 
@@ -658,28 +525,28 @@ TEST(PrefixIndexTest, ListsDoTheSameAsSingleNames) {
     for (int i = 0; i < 100; ++i) {
       const WorkerKey worker = 1 + random() % 12;
       const auto path = forest.PathTo(static_cast<int>(random() % 200));
-      const bool added = random() % 4 > 0, routed = random() % 3 == 0;
       changes.clear();
-      BlockName parent;
-      for (const BlockName& name : path) {
-        changes.push_back({added, name, parent});
-        if (routed) {
-          singles.NoteRouted(worker, parent, {&name, 1}, kStart);
-        } else if (added) {
-          singles.Add(worker, parent, name);
-        } else {
-          singles.Remove(worker, name);
-        }
-        parent = name;
-      }
-      if (routed) {
-        lists.NoteRouted(worker, kNoParent, path, kStart);
+      if (const uint32_t kind = random() % 8; kind == 0) {  // As a worker evicts a prompt.
+        for (auto it = path.rbegin(); it != path.rend(); ++it) changes.push_back({false, *it, {}});
       } else {
-        lists.Apply(worker, changes);
+        BlockName parent;
+        for (const BlockName& name : path) {
+          if (kind == 1 && random() % 4 == 0) changes.push_back({false, parent, {}});
+          // Every change of kind 2 may be left out, which leaves gaps between the names.
+          if (kind != 2 || random() % 4 > 0) changes.push_back({kind != 3, name, parent});
+          parent = name;
+        }
       }
+      for (const PrefixIndex::Change& change : changes) {
+        if (change.added) {
+          singles.Add(worker, change.parent, change.name);
+        } else {
+          singles.Remove(worker, change.name);
+        }
+      }
+      lists.Apply(worker, changes);
       EXPECT_EQ(Leading(&lists, path), Leading(&singles, path));
       EXPECT_EQ(lists.names(), singles.names());
-      EXPECT_EQ(lists.hints(), singles.hints());
     }
     EXPECT_EQ(lists.evictions(), singles.evictions());
     evictions += lists.evictions();
@@ -696,23 +563,14 @@ TEST(PrefixIndexTest, ClaimsNothingFalseWhileItEvictsAndSweeps) {
     const Forest forest(&random, 200);
     PrefixIndex index(Small(1));
     const size_t empty = index.bytes();
-    // The workers that hold each name, and the time at which each of them ceases to hold it.
-    std::map<BlockName, std::map<WorkerKey, absl::Time>> truth;
-    absl::Time now = kStart;
+    std::map<BlockName, std::set<WorkerKey>> truth;  // The workers that hold each name.
     for (int i = 0; i < 200; ++i) {
       const WorkerKey worker = 1 + random() % 12;
       const auto path = forest.PathTo(static_cast<int>(random() % 200));
       const uint32_t kind = random() % 10;
-      now += absl::Milliseconds(random() % 100);
-      if (kind < 3) {
+      if (kind < 5) {
         AddPrompt(&index, worker, path);
-        for (const BlockName& name : path) truth[name][worker] = absl::InfiniteFuture();
-      } else if (kind < 5) {
-        index.NoteRouted(worker, kNoParent, path, now + absl::Seconds(1));
-        for (const BlockName& name : path) {
-          absl::Time& end = truth[name].emplace(worker, absl::InfinitePast()).first->second;
-          end = std::max(end, now + absl::Seconds(1));
-        }
+        for (const BlockName& name : path) truth[name].insert(worker);
       } else if (kind < 6) {
         index.Remove(worker, path.back());
         truth[path.back()].erase(worker);
@@ -720,22 +578,19 @@ TEST(PrefixIndexTest, ClaimsNothingFalseWhileItEvictsAndSweeps) {
         index.RemoveWorker(worker);
         for (auto& [name, holders] : truth) holders.erase(worker);
       } else {
-        index.Sweep(now, static_cast<int>(index.hints() + random() % 10));
+        index.Sweep(static_cast<int>(random() % 10));
         const Blocks held = Leading(&index, path);
         for (const auto& [holder, blocks] : held) {
           for (int block = 0; block < blocks; ++block) {
-            const auto& holders = truth[path[block]];
-            ASSERT_EQ(holders.count(holder), 1u);
-            ASSERT_GT(holders.at(holder), now);
+            ASSERT_EQ(truth[path[block]].count(holder), 1u);
           }
         }
       }
       ASSERT_LE(index.bytes(), Small(1).max_bytes);
     }
     for (WorkerKey worker = 1; worker <= 12; ++worker) index.RemoveWorker(worker);
-    SweepAll(&index, now);
+    SweepAll(&index);
     ASSERT_EQ(index.names(), 0u);
-    ASSERT_EQ(index.hints(), 0u);
     ASSERT_EQ(index.bytes(), empty);
   }
 }
