@@ -17,7 +17,11 @@
 namespace baton {
 
 // Time limit for each event that must happen soon, such as the next tokens of the load.
+#ifdef __SANITIZE_ADDRESS__  // programs run several times slower then
+constexpr absl::Duration kPatience = absl::Minutes(4);
+#else
 constexpr absl::Duration kPatience = absl::Seconds(60);
+#endif
 
 // Counts what the clients have received: all tokens, and for each worker the answers that it helped
 // to compute. Any thread.
