@@ -263,8 +263,8 @@ class Reference {
     Blocks blocks;
     for (size_t depth = 1; depth <= prompt.size(); depth *= 2) {
       for (const Entry* entry : Listed(prompt, depth)) {
-        int& most = blocks[entry->worker];
-        most = std::max(most, static_cast<int>(Shared(entry->prompt, prompt)));
+        int& max = blocks[entry->worker];
+        max = std::max(max, static_cast<int>(Shared(entry->prompt, prompt)));
       }
     }
     return blocks;
@@ -296,7 +296,7 @@ class Reference {
   std::deque<Entry> entries_;
 };
 
-void RunHistory(uint32_t seed, size_t max_bytes, uint64_t* dropped, uint64_t* most_found) {
+void RunHistory(uint32_t seed, size_t max_bytes, uint64_t* dropped, uint64_t* max_found) {
   std::mt19937 random(seed);
   const auto number = [&](uint32_t below) { return static_cast<uint32_t>(random() % below); };
   // Prompts that have beginnings in common.
@@ -329,7 +329,7 @@ void RunHistory(uint32_t seed, size_t max_bytes, uint64_t* dropped, uint64_t* mo
       if (number(2) == 0) asked = Continued(std::move(asked), 1 + number(3), number(10));
       const Blocks found = Found(recent, asked);
       ASSERT_EQ(found, reference.Find(asked));
-      *most_found = std::max<uint64_t>(*most_found, found.size());
+      *max_found = std::max<uint64_t>(*max_found, found.size());
     } else {
       now += absl::Milliseconds(number(100));
       recent.Expire(now);
@@ -345,21 +345,21 @@ void RunHistory(uint32_t seed, size_t max_bytes, uint64_t* dropped, uint64_t* mo
 }
 
 TEST(RecentPromptsTest, AgreesWithTheReference) {
-  uint64_t dropped = 0, most_found = 0;
+  uint64_t dropped = 0, max_found = 0;
   for (uint32_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    RunHistory(seed, kRoomy, &dropped, &most_found);
+    RunHistory(seed, kRoomy, &dropped, &max_found);
     ASSERT_FALSE(testing::Test::HasFailure());
   }
   EXPECT_EQ(dropped, 0u);
-  EXPECT_GT(most_found, RecentPrompts::kPerName);
+  EXPECT_GT(max_found, RecentPrompts::kPerName);
 }
 
 TEST(RecentPromptsTest, AgreesWithTheReferenceWhileMemoryIsShort) {
-  uint64_t dropped = 0, most_found = 0;
+  uint64_t dropped = 0, max_found = 0;
   for (uint32_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    RunHistory(seed, RecentPrompts::kMinBytes, &dropped, &most_found);
+    RunHistory(seed, RecentPrompts::kMinBytes, &dropped, &max_found);
     ASSERT_FALSE(testing::Test::HasFailure());
   }
   EXPECT_GT(dropped, 1000u);

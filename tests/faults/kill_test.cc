@@ -147,7 +147,7 @@ class KillTest : public testing::Test {
   // Checks an idle cluster by its metrics. Workers use no KV block; blocks that only the prefix
   // cache keeps count as free. The router's index has the blocks that workers keep, and no others.
   void ExpectNothingHeld() {
-    double kept = 0, most_kept = 0;
+    double kept = 0, max_kept = 0;
     for (int i = 0; i < 2; ++i) {
       for (const std::string role : {"prefill", "decode"}) {
         const std::string prefix = absl::StrCat("baton_", role, "_");
@@ -166,15 +166,15 @@ class KillTest : public testing::Test {
                     cached, page->Sum(prefix + "kv_blocks"),
                     page->Sum(prefix + "evicted_blocks_total"));
         kept += cached;
-        most_kept = std::max(most_kept, cached);
+        max_kept = std::max(max_kept, cached);
       }
     }
     const std::string names = "baton_router_prefix_index_names";
     const auto page = AwaitPage(cluster_->router(), [&](const Exposition& p) {
-      return p.Sum(names) >= most_kept && p.Sum(names) <= kept;
+      return p.Sum(names) >= max_kept && p.Sum(names) <= kept;
     });
     ASSERT_TRUE(page.ok()) << page.status();
-    EXPECT_GE(page->Sum(names), most_kept);
+    EXPECT_GE(page->Sum(names), max_kept);
     EXPECT_LE(page->Sum(names), kept);
     EXPECT_EQ(page->Sum("baton_router_requests_running"), 0);
     EXPECT_EQ(page->Sum("baton_router_requests_waiting"), 0);

@@ -49,8 +49,8 @@ struct Tally {
   std::atomic<int> right = 0, wrong = 0, failed = 0, cut_off = 0, migrated = 0;
 };
 
-// What requests of one kind found in the prefix caches. Only complete answers count, and of several
-// answers to a request only the first.
+// Counts of what requests of one kind found in the prefix caches. Only complete answers count, and
+// of several answers to a request only the first.
 struct Found {
   int requests = 0;
   int64_t prompt_tokens = 0;
@@ -75,7 +75,7 @@ class Load {
   // requests wait until RouterIsBack().
   void RouterDies();
   void RouterIsBack();
-  // What each kind of requests has found so far.
+  // Returns what each kind of requests has found so far, by the name of the kind.
   std::map<std::string, Found> found();
 
   Tally tally;
