@@ -49,8 +49,8 @@ struct Tally {
   std::atomic<int> right = 0, wrong = 0, failed = 0, cut_off = 0, migrated = 0;
 };
 
-// Counts of what requests of one kind found in the prefix caches. Only complete answers count, and
-// of several answers to a request only the first.
+// Sums over the requests of one kind: the tokens that they found in prefix caches. Only complete
+// answers count, and of several answers to a request only the first.
 struct Found {
   int requests = 0;
   int64_t prompt_tokens = 0;
@@ -75,7 +75,7 @@ class Load {
   // requests wait until RouterIsBack().
   void RouterDies();
   void RouterIsBack();
-  // Returns what each kind of requests has found so far, by the name of the kind.
+  // Returns the sums so far, by kind of request.
   std::map<std::string, Found> found();
 
   Tally tally;
@@ -87,8 +87,8 @@ class Load {
   // if the clients must stop.
   std::optional<int> AwaitRouter();
   int router_deaths();
-  // Sends a request and checks its answer, which is stored in `answer`. `deaths_before` is what
-  // AwaitRouter() returned. `kind` and `name` describe the request.
+  // Sends a request and checks its answer, which is stored in `answer`. `deaths_before` is the
+  // number that AwaitRouter() returned. `kind` and `name` describe the request.
   Outcome Ask(const Case& c, int deaths_before, const std::string& kind, const std::string& name,
               Answer* answer);
   void SendAlone();

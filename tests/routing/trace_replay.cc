@@ -97,6 +97,7 @@ ReplayResult Replay(const Trace& trace, const ReplayOptions& options) {
   sim.prefill_times.per_row = options.prefill_per_token;
   sim.wire_delay = options.wire_delay;
   sim.prefix_index_bytes = 64 << 20;
+  sim.report_interval = options.report_interval / options.speed;
   sim.cache_interval = options.cache_interval;
   sim.max_cache_changes = 1024;
   sim.adjust_router = [&options](RouterCoreOptions* router) {

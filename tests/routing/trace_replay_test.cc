@@ -173,6 +173,7 @@ void ExpectLimits(const std::map<std::string, ReplayResult>& results, double min
 //   BATON_TRACE_BUSY      share of time in which least-loaded keeps the prefill workers busy
 //   BATON_TRACE_SPEED     seconds of the trace in one simulated second
 //   BATON_TRACE_ROWS      number of rows to replay, from the first
+//   BATON_TRACE_REPORTS   milliseconds of the trace between two load reports of a worker
 // The limits are checked if no variable but the first is set, and the trace is Mooncake's.
 TEST(TraceReplayTest, HitsAndTtftOfEachPolicy) {
   const std::string path = Setting("BATON_TRACE", "");
@@ -186,12 +187,13 @@ TEST(TraceReplayTest, HitsAndTtftOfEachPolicy) {
   const uint64_t blocks = DistinctBlocks(*trace), findable = FindableBlocks(*trace);
   ReplayOptions options;
   options.speed = std::stod(Setting("BATON_TRACE_SPEED", "10"));
+  options.report_interval = absl::Milliseconds(std::stod(Setting("BATON_TRACE_REPORTS", "1000")));
   const double busy = std::stod(Setting("BATON_TRACE_BUSY", "0.8"));
   std::cout << trace->rows.size() << " requests, " << blocks << " blocks, " << findable
             << " found by one unlimited cache; " << options.speed << " times faster\n";
   bool limits = blocks == 182790 && findable == 105592;
   for (const char* variable : {"BATON_TRACE_POLICIES", "BATON_TRACE_POOLS", "BATON_TRACE_BUSY",
-                               "BATON_TRACE_SPEED", "BATON_TRACE_ROWS"}) {
+                               "BATON_TRACE_SPEED", "BATON_TRACE_ROWS", "BATON_TRACE_REPORTS"}) {
     limits &= std::getenv(variable) == nullptr;
   }
 

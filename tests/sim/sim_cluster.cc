@@ -18,7 +18,6 @@
 namespace baton {
 namespace {
 
-constexpr absl::Duration kReportEvery = absl::Milliseconds(250);
 // Max step of the simulated clock. The clock also advances when no event is due, because the KV
 // planes (the connections between workers) have timers of their own.
 constexpr absl::Duration kTick = absl::Milliseconds(2);
@@ -575,7 +574,7 @@ void SimCluster::Report(Worker* worker) {
     Worker::Stream* stream = &worker->streams[router->number];
     if (!stream->open) continue;
     if (now_ < stream->next_report && links.size() == stream->links) continue;
-    stream->next_report = now_ + kReportEvery;
+    stream->next_report = now_ + options_.report_interval;
     stream->links = links.size();
     v1::LoadReport report = ReportFrom(worker->load());
     report.set_draining(worker->draining);

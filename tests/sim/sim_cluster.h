@@ -77,6 +77,7 @@ class SimCluster {
     bool prefix_cache = true;
     // Max memory of each router's index of KV blocks, in bytes; 0: the routers have none.
     size_t prefix_index_bytes = 1 << 20;
+    absl::Duration report_interval = absl::Milliseconds(250);  // between two load reports
     // Time between two messages of a worker on its prefix cache, and max names of one message.
     absl::Duration cache_interval = absl::Milliseconds(10);
     size_t max_cache_changes = 64;
