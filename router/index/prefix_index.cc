@@ -15,6 +15,9 @@ constexpr size_t kFixedBytesPerChunk =
 // Buckets that fill a line of the processor's cache. Sweep() counts a line without dead holders as
 // one unit of work.
 constexpr size_t kLineBuckets = 64 / sizeof(CellId);
+// Number of names that are looked up together. The memory that their look-ups read is loaded at the
+// same time, because the processor waits longer for memory than it works.
+constexpr size_t kAhead = 16;
 
 }  // namespace
 
@@ -53,14 +56,26 @@ PrefixIndex::PrefixIndex(const Options& options, const Sizes& sizes)
 
 // --- The hash table of records ---
 
-CellId PrefixIndex::Find(const BlockName& name) const {
-  CellId id = buckets_[BucketOf(name)];
+template <typename NameOf>
+void PrefixIndex::LoadAhead(size_t count, NameOf name_of, size_t* buckets) const {
+  for (size_t i = 0; i < count; ++i) {
+    buckets[i] = BucketOf(name_of(i));
+    __builtin_prefetch(&buckets_[buckets[i]]);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const CellId first = buckets_[buckets[i]];
+    if (first != kNoCell) __builtin_prefetch(&pool_.record(first));
+  }
+}
+
+CellId PrefixIndex::Find(const BlockName& name, size_t bucket) const {
+  CellId id = buckets_[bucket];
   while (id != kNoCell && pool_.record(id).name != name) id = pool_.record(id).next;
   return id;
 }
 
-CellId PrefixIndex::NewRecord(const BlockName& name) {
-  CellId& first = buckets_[BucketOf(name)];
+CellId PrefixIndex::NewRecord(const BlockName& name, size_t bucket) {
+  CellId& first = buckets_[bucket];
   const CellId id = pool_.Take();
   pool_.record(id) = PrefixRecord{.name = name, .touched = ++touches_, .next = first};
   first = id;
@@ -135,8 +150,18 @@ bool PrefixIndex::LeaveTree(CellId id) {
 }
 
 bool PrefixIndex::MakeRoom(size_t cells) {
-  while (pool_.available() < cells && !leaves_.empty()) Evict(leaves_.oldest());
-  return pool_.available() >= cells;
+  while (pool_.available() < cells) {
+    const CellId leaf = leaves_.oldest();
+    if (leaf == kNoCell) return false;
+    Evict(leaf);
+  }
+  return true;
+}
+
+void PrefixIndex::LoadForEviction(CellId id) const {
+  const PrefixRecord& record = pool_.record(id);
+  __builtin_prefetch(&buckets_[BucketOf(record.name)]);
+  if (record.parent != kNoCell) __builtin_prefetch(&pool_.record(record.parent));
 }
 
 void PrefixIndex::Evict(CellId leaf) {
@@ -144,6 +169,8 @@ void PrefixIndex::Evict(CellId leaf) {
   holders_.ForEach(record.holders, [&](WorkerSlot slot) { slots_.RemoveName(slot); });
   leaves_.Remove(leaf);
   holders_.Clear(&record.holders);
+  // While memory is short, the parent is often evicted next.
+  if (record.parent != kNoCell) LoadForEviction(record.parent);
   LeaveTree(leaf);
   ++evictions_;
 }
@@ -163,8 +190,17 @@ void PrefixIndex::LeadingBlocks(absl::Span<const BlockName> prompt, std::vector<
     }
   };
   size_t blocks = 0;
+  size_t buckets[kAhead];
+  size_t first = 0, end = 0;  // The names for which `buckets` is set.
   for (; blocks < prompt.size(); ++blocks) {
-    const CellId id = Find(prompt[blocks]);
+    if (blocks == end) {
+      first = blocks;
+      // No worker holds the first block of most prompts, so it is looked up alone.
+      end = blocks == 0 ? 1 : std::min(blocks + kAhead, prompt.size());
+      const auto name_of = [&](size_t i) { return prompt[first + i]; };
+      LoadAhead(end - first, name_of, buckets);
+    }
+    const CellId id = Find(prompt[blocks], buckets[blocks - first]);
     if (id == kNoCell || !holders_.Intersect(pool_.record(id).holders, candidates, both)) break;
     Touch(id);
     if (blocks > 0) {
@@ -178,13 +214,19 @@ void PrefixIndex::LeadingBlocks(absl::Span<const BlockName> prompt, std::vector<
   for (size_t word = 0; word < candidates.size(); ++word) report(word, candidates[word], blocks);
 }
 
-void PrefixIndex::Insert(WorkerSlot slot, const BlockName& parent, const BlockName& name) {
-  CellId id = Find(name);
+CellId PrefixIndex::Insert(WorkerSlot slot, const Change& added, size_t bucket, CellId above) {
+  const BlockName& name = added.name;
+  const BlockName& parent = added.parent;
+  CellId id = Find(name, bucket);
   if (id != kNoCell) Touch(id);
   const bool held_before = id != kNoCell && holders_.Has(pool_.record(id).holders, slot);
   const bool links = parent != BlockName{} && parent != name &&
                      (id == kNoCell || pool_.record(id).parent == kNoCell);
-  CellId above = links ? Find(parent) : kNoCell;
+  if (!links) {
+    above = kNoCell;
+  } else if (above == kNoCell) {
+    above = Find(parent, BucketOf(parent));
+  }
   if (above != kNoCell) AddChild(above);
 
   size_t cells = links && above == kNoCell ? 1 : 0;
@@ -199,20 +241,21 @@ void PrefixIndex::Insert(WorkerSlot slot, const BlockName& parent, const BlockNa
     if (pinned) DropChild(id);
     if (above != kNoCell) DropChild(above);
     ++dropped_;
-    return;
+    return kNoCell;
   }
   if (links && above == kNoCell) {
-    above = NewRecord(parent);
+    above = NewRecord(parent, BucketOf(parent));
     ++pool_.record(above).children;
   }
-  if (id == kNoCell) id = NewRecord(name);
+  if (id == kNoCell) id = NewRecord(name, bucket);
   if (links) pool_.record(id).parent = above;
   if (!held_before) AddHolder(id, slot);
   if (pinned) DropChild(id);
+  return id;
 }
 
-void PrefixIndex::RemoveAdded(WorkerSlot slot, const BlockName& name) {
-  const CellId id = Find(name);
+void PrefixIndex::RemoveAdded(WorkerSlot slot, const BlockName& name, size_t bucket) {
+  const CellId id = Find(name, bucket);
   if (id != kNoCell && holders_.Has(pool_.record(id).holders, slot)) RemoveHolder(id, slot);
 }
 
@@ -222,11 +265,21 @@ void PrefixIndex::Apply(WorkerKey worker, absl::Span<const Change> changes) {
     dropped_ += changes.size();
     return;
   }
+  size_t buckets[kAhead];
+  CellId before = kNoCell;  // The record of the name that the change before this one added.
   for (size_t i = 0; i < changes.size(); ++i) {
-    if (changes[i].added) {
-      Insert(*slot, changes[i].parent, changes[i].name);
+    if (i % kAhead == 0) {
+      const auto name_of = [&](size_t j) { return changes[i + j].name; };
+      LoadAhead(std::min(kAhead, changes.size() - i), name_of, buckets);
+    }
+    const Change& change = changes[i];
+    const size_t bucket = buckets[i % kAhead];
+    if (change.added) {
+      const bool follows = before != kNoCell && pool_.record(before).name == change.parent;
+      before = Insert(*slot, change, bucket, follows ? before : kNoCell);
     } else {
-      RemoveAdded(*slot, changes[i].name);
+      before = kNoCell;
+      RemoveAdded(*slot, change.name, bucket);
     }
   }
 }
@@ -238,7 +291,7 @@ void PrefixIndex::Add(WorkerKey worker, const BlockName& parent, const BlockName
 
 void PrefixIndex::Remove(WorkerKey worker, const BlockName& name) {
   const std::optional<WorkerSlot> slot = slots_.Find(worker);
-  if (slot) RemoveAdded(*slot, name);
+  if (slot) RemoveAdded(*slot, name, BucketOf(name));
 }
 
 void PrefixIndex::RemoveWorker(WorkerKey worker) { slots_.Remove(worker); }

@@ -92,8 +92,12 @@ class PrefixIndex {
   PrefixIndex(const Options& options, const Sizes& sizes);
 
   size_t BucketOf(const BlockName& name) const { return hash_.BucketOf(name, buckets_.size()); }
-  CellId Find(const BlockName& name) const;
-  CellId NewRecord(const BlockName& name);
+  // Sets `buckets` to the buckets of `count` names, and has the processor load the memory that the
+  // look-ups of these names read. `name_of` returns the name with a number, from 0.
+  template <typename NameOf>
+  void LoadAhead(size_t count, NameOf name_of, size_t* buckets) const;
+  CellId Find(const BlockName& name, size_t bucket) const;
+  CellId NewRecord(const BlockName& name, size_t bucket);
   void EraseRecord(CellId id);
   void Touch(CellId id);
 
@@ -108,11 +112,15 @@ class PrefixIndex {
   // Takes a record without holders out of the tree of names. Erases it, and returns false, if no
   // name has it as its parent.
   bool LeaveTree(CellId id);
-  void Insert(WorkerSlot slot, const BlockName& parent, const BlockName& name);
-  void RemoveAdded(WorkerSlot slot, const BlockName& name);
+  // Adds a holder of the name in `added`. `above` is the record of the parent, or kNoCell if the
+  // caller does not know it. Returns the record of the name; kNoCell if the change was dropped.
+  CellId Insert(WorkerSlot slot, const Change& added, size_t bucket, CellId above);
+  void RemoveAdded(WorkerSlot slot, const BlockName& name, size_t bucket);
   // Evicts leaves until `cells` cells are available. Returns false if that does not suffice.
   bool MakeRoom(size_t cells);
   void Evict(CellId leaf);
+  // Has the processor load the memory that an eviction of this record reads.
+  void LoadForEviction(CellId id) const;
   // Removes the dead holders of the records in one bucket. Returns the units of work done.
   int SweepBucket(size_t bucket);
 
