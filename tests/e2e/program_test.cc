@@ -13,6 +13,7 @@
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "absl/strings/str_cat.h"
@@ -610,7 +611,9 @@ TEST(ProgramTest, AWorkerThatFitsNobodyIsNotReady) {
   AwaitHealth(cluster.prefill_address(0), "ready", Health::SERVING);
 }
 
-// Stops one thread of a process, as if the thread hung, until the end of the scope.
+// Stops one thread of a process, as if the thread hung, until the end of the scope. The thread is
+// stopped while it waits in the kernel. In the middle of its work it may hold a lock of gRPC or of
+// malloc, and then the process answers no health check at all.
 class HungThread {
  public:
   HungThread(pid_t process, const std::string& name) {
@@ -625,13 +628,18 @@ class HungThread {
       if (thread_ == 0 || id < thread_) thread_ = id;
     }
     if (thread_ == 0) return;
-    if (ptrace(PTRACE_SEIZE, thread_, nullptr, nullptr) != 0) {
-      refused_ = errno;
-      return;
+    const absl::Time end = absl::Now() + kSoon;
+    while (!held_ && absl::Now() < end) {
+      if (ptrace(PTRACE_SEIZE, thread_, nullptr, nullptr) != 0) {
+        refused_ = errno;
+        return;
+      }
+      ptrace(PTRACE_INTERRUPT, thread_, nullptr, nullptr);
+      int status = 0;
+      if (waitpid(thread_, &status, __WALL) != thread_ || !WIFSTOPPED(status)) return;
+      held_ = Waits(absl::StrCat(tasks, "/", thread_, "/syscall"));
+      if (!held_) ptrace(PTRACE_DETACH, thread_, nullptr, nullptr);
     }
-    ptrace(PTRACE_INTERRUPT, thread_, nullptr, nullptr);
-    int status = 0;
-    held_ = waitpid(thread_, &status, __WALL) == thread_ && WIFSTOPPED(status);
   }
   ~HungThread() {
     if (held_) ptrace(PTRACE_DETACH, thread_, nullptr, nullptr);
@@ -641,6 +649,25 @@ class HungThread {
   int refused() const { return refused_; }
 
  private:
+  // Returns whether the stopped thread is in a system call that waits. The file `syscall` begins
+  // with the call's number (proc(5)). Returns true if this system has no such file.
+  static bool Waits(const std::string& syscall) {
+    std::ifstream file(syscall);
+    if (!file) return true;
+    long number = -1;
+    file >> number;
+    switch (number) {
+      case SYS_futex:
+      case SYS_poll:
+      case SYS_ppoll:
+      case SYS_epoll_wait:
+      case SYS_epoll_pwait:
+        return true;
+      default:
+        return false;
+    }
+  }
+
   pid_t thread_ = 0;
   bool held_ = false;
   int refused_ = 0;
