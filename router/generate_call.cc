@@ -36,6 +36,7 @@ void GenerateCall::End(const absl::Status& status) {
   MutexLock lock(&mutex_);
   if (end_) return;
   end_ = ToGrpcStatus(status);
+  if (context_ != nullptr) AddRetryPushback(status, context_);
   if (queue_.empty()) {
     Finish(*end_);
   } else if (!status.ok()) {
