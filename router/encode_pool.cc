@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/rpc/retry_after.h"
 
 namespace baton {
 
@@ -27,9 +28,10 @@ absl::Status EncodePool::Submit(const std::string& caller, size_t bytes,
                                 std::function<void()> work) {
   MutexLock lock(&mutex_);
   if (waiting_ >= options_.max_waiting || bytes_ + bytes > options_.max_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("the router is overloaded: ", waiting_,
-                                                     " texts of ", bytes_,
-                                                     " bytes wait to be tokenised"));
+    return WithRetryAfter(absl::ResourceExhaustedError(
+                              absl::StrCat("the router is overloaded: ", waiting_, " texts of ",
+                                           bytes_, " bytes wait to be tokenised")),
+                          absl::Seconds(1));
   }
   const auto [found, added] = callers_.try_emplace(caller);
   if (added) found->second.start = virtual_time_;
@@ -79,7 +81,7 @@ void EncodePool::Run() {
   }
 }
 
-std::string CallerOf(absl::string_view peer) {
+std::string AddressOfPeer(absl::string_view peer) {
   const size_t port = peer.rfind(':');
   const bool address = peer.substr(0, 5) == "ipv4:" || peer.substr(0, 5) == "ipv6:";
   return std::string(address && port > 4 ? peer.substr(0, port) : peer);

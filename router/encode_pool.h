@@ -65,7 +65,7 @@ class EncodePool {
   std::vector<std::thread> threads_;
 };
 
-// Returns the part of gRPC's name of a peer that names the caller: its address without the port.
-std::string CallerOf(absl::string_view peer);
+// Returns the address in gRPC's name of a peer, without the port.
+std::string AddressOfPeer(absl::string_view peer);
 
 }  // namespace baton

@@ -106,10 +106,10 @@ TEST_F(EncodePoolTest, ItRefusesWhatIsTooMuch) {
   EXPECT_THAT(std::string(number.message()), HasSubstr("12 texts of 12 bytes wait"));
 }
 
-TEST(CallerOfTest, IsTheAddressWithoutThePort) {
-  EXPECT_EQ(CallerOf("ipv4:127.0.0.1:5000"), "ipv4:127.0.0.1");
-  EXPECT_EQ(CallerOf("ipv6:%5B::1%5D:5000"), "ipv6:%5B::1%5D");
-  EXPECT_EQ(CallerOf("unix:/tmp/a:b"), "unix:/tmp/a:b");
+TEST(AddressOfPeerTest, IsTheAddressWithoutThePort) {
+  EXPECT_EQ(AddressOfPeer("ipv4:127.0.0.1:5000"), "ipv4:127.0.0.1");
+  EXPECT_EQ(AddressOfPeer("ipv6:%5B::1%5D:5000"), "ipv6:%5B::1%5D");
+  EXPECT_EQ(AddressOfPeer("unix:/tmp/a:b"), "unix:/tmp/a:b");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/raw_request.h"
+#include "common/rpc/retry_after.h"
 #include "common/rpc/status.h"
 #include "router/block_naming.h"
 
@@ -24,6 +25,8 @@ class UnaryCall : public grpc::ServerUnaryReactor {
   const std::optional<CallLimit::Place> place_;
 };
 
+constexpr size_t kMaxTenantBytes = 128;
+
 // Returns the RPC's deadline, converted to the clock of SteadyNow().
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   const auto deadline = context.deadline();
@@ -35,7 +38,8 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
 
 InferenceService::InferenceService(ServedModel model, RequestLimits limits,
                                    std::optional<std::string> naming_secret, CallLimit* text_calls,
-                                   EncodePool* pool, std::function<absl::Status()> room,
+                                   EncodePool* pool,
+                                   std::function<absl::Status(size_t calls, size_t callers)> room,
                                    std::function<bool(CoreEvent)> submit,
                                    std::function<void(CoreEvent)> tell, Refused refused)
     : model_(std::move(model)),
@@ -69,21 +73,30 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
   const absl::Time arrival = SteadyNow();
   const RequestKey key = next_key_++;
-  const std::shared_ptr<GenerateCall> call = GenerateCall::Create(key, context, tell_, [this, key] {
-    {
-      MutexLock lock(&mutex_);
-      calls_.erase(key);
-    }
-    tell_(ClientGone{key});
-  });
+  const absl::StatusOr<std::string> named = CallerOf(*context);
+  const std::string caller = named.ok() ? *named : AddressOfPeer(context->peer());
+  const std::shared_ptr<GenerateCall> call =
+      GenerateCall::Create(key, context, tell_, [this, key, caller] {
+        {
+          MutexLock lock(&mutex_);
+          calls_.erase(key);
+          const auto of = calls_of_.find(caller);
+          if (--of->second == 0) calls_of_.erase(of);
+        }
+        tell_(ClientGone{key});
+      });
+  size_t calls = 0, callers = 0;
   {
     MutexLock lock(&mutex_);
     calls_[key] = call;
+    calls = ++calls_of_[caller];
+    callers = calls_of_.size();
   }
   v1::GenerateRequest request;
   absl::Status status = ParseRequest(*bytes, &request);
   if (request.request_id().empty()) request.set_request_id(NewRequestId());
-  if (status.ok()) status = room_();
+  if (status.ok()) status = named.status();
+  if (status.ok()) status = room_(calls, callers);
   if (!status.ok()) {
     refused_(request, status);
     call->End(status);
@@ -92,9 +105,10 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   absl::Time deadline = DeadlineOf(*context);
   if (deadline == absl::InfiniteFuture()) deadline = arrival + limits_.default_deadline;
   const auto shared = std::make_shared<const v1::GenerateRequest>(std::move(request));
-  status = RunOnText(*context, shared->text().size(), [this, call, key, shared, arrival, deadline] {
-    Admit(call, key, *shared, arrival, deadline);
-  });
+  status = RunOnText(caller, shared->text().size(),
+                     [this, call, key, shared, caller, arrival, deadline] {
+                       Admit(call, key, *shared, caller, arrival, deadline);
+                     });
   if (!status.ok()) {
     refused_(*shared, status);
     call->End(status);
@@ -102,16 +116,33 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   return call.get();
 }
 
-absl::Status InferenceService::RunOnText(const grpc::CallbackServerContext& context, size_t bytes,
+absl::Status InferenceService::RunOnText(const std::string& caller, size_t bytes,
                                          std::function<void()> work) {
-  if (bytes > kLongText) return pool_->Submit(CallerOf(context.peer()), bytes, std::move(work));
+  if (bytes > kLongText) return pool_->Submit(caller, bytes, std::move(work));
   work();
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> InferenceService::CallerOf(
+    const grpc::CallbackServerContext& context) const {
+  if (limits_.trust_tenant_metadata) {
+    const auto& metadata = context.client_metadata();
+    const auto found = metadata.find(kTenantMetadata);
+    if (found != metadata.end() && !found->second.empty()) {
+      if (found->second.size() > kMaxTenantBytes) {
+        return absl::InvalidArgumentError(absl::StrCat("the metadata ", kTenantMetadata, " has ",
+                                                       found->second.size(),
+                                                       " bytes; it takes up to ", kMaxTenantBytes));
+      }
+      return std::string(found->second.data(), found->second.size());
+    }
+  }
+  return AddressOfPeer(context.peer());
+}
+
 void InferenceService::Admit(const std::shared_ptr<GenerateCall>& call, RequestKey key,
-                             const v1::GenerateRequest& request, absl::Time arrival,
-                             absl::Time deadline) {
+                             const v1::GenerateRequest& request, const std::string& caller,
+                             absl::Time arrival, absl::Time deadline) {
   const auto interrupted = [&call, arrival, deadline] {
     if (call->cancelled()) return absl::CancelledError("the client cancelled");
     if (SteadyNow() < deadline) return absl::OkStatus();
@@ -125,9 +156,14 @@ void InferenceService::Admit(const std::shared_ptr<GenerateCall>& call, RequestK
   };
   absl::StatusOr<CheckedRequest> checked = check();
   absl::Status status = checked.status();
-  if (status.ok()) NameBlocks(&*checked);
+  if (status.ok()) {
+    checked->caller = caller;
+    NameBlocks(&*checked);
+  }
   if (status.ok() && !submit_(ClientArrived{key, *std::move(checked)})) {
-    status = absl::ResourceExhaustedError("the router is overloaded: its inbox is full");
+    status =
+        WithRetryAfter(absl::ResourceExhaustedError("the router is overloaded: its inbox is full"),
+                       absl::Seconds(1));
   }
   if (status.ok()) {
     call->Submitted();
@@ -149,52 +185,59 @@ void InferenceService::NameBlocks(CheckedRequest* checked) {
 }
 
 template <typename Request>
-grpc::ServerUnaryReactor* InferenceService::Unary(const grpc::CallbackServerContext& context,
+grpc::ServerUnaryReactor* InferenceService::Unary(grpc::CallbackServerContext* context,
                                                   const grpc::ByteBuffer* bytes,
                                                   grpc::ByteBuffer* response, CallLimit* limit) {
   absl::Status status;
   std::optional<CallLimit::Place> place = limit != nullptr ? limit->Take() : std::nullopt;
   if (limit != nullptr && !place) {
-    status = absl::ResourceExhaustedError(absl::StrCat(
-        limit->max(), " calls of Tokenize and Detokenize are running, which is the max"));
+    status = WithRetryAfter(
+        absl::ResourceExhaustedError(absl::StrCat(
+            limit->max(), " calls of Tokenize and Detokenize are running, which is the max")),
+        absl::Seconds(1));
   }
   auto* const reactor = new UnaryCall(std::move(place));
   const auto request = std::make_shared<Request>();
   if (status.ok()) status = ParseRequest(*bytes, request.get());
   if (status.ok()) {
     // gRPC's object for the response lives until Finish().
-    status = RunOnText(context, request->ByteSizeLong(), [this, request, response, reactor] {
-      const auto answer = Answer(*request);
-      if (answer.ok()) {
-        bool own = false;
-        using Response = std::decay_t<decltype(*answer)>;
-        const grpc::Status written =
-            grpc::SerializationTraits<Response>::Serialize(*answer, response, &own);
-        BATON_CHECK(written.ok()) << written.error_message();
-      }
-      reactor->Finish(ToGrpcStatus(answer.status()));
-    });
+    status =
+        RunOnText(AddressOfPeer(context->peer()), request->ByteSizeLong(),
+                  [this, request, response, reactor] {
+                    const auto answer = Answer(*request);
+                    if (answer.ok()) {
+                      bool own = false;
+                      using Response = std::decay_t<decltype(*answer)>;
+                      const grpc::Status written =
+                          grpc::SerializationTraits<Response>::Serialize(*answer, response, &own);
+                      BATON_CHECK(written.ok()) << written.error_message();
+                    }
+                    reactor->Finish(ToGrpcStatus(answer.status()));
+                  });
   }
-  if (!status.ok()) reactor->Finish(ToGrpcStatus(status));
+  if (!status.ok()) {
+    AddRetryPushback(status, context);
+    reactor->Finish(ToGrpcStatus(status));
+  }
   return reactor;
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
-  return Unary<v1::TokenizeRequest>(*context, request, response, text_calls_);
+  return Unary<v1::TokenizeRequest>(context, request, response, text_calls_);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
-  return Unary<v1::DetokenizeRequest>(*context, request, response, text_calls_);
+  return Unary<v1::DetokenizeRequest>(context, request, response, text_calls_);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
-  return Unary<v1::ListModelsRequest>(*context, request, response, nullptr);
+  return Unary<v1::ListModelsRequest>(context, request, response, nullptr);
 }
 
 absl::StatusOr<v1::TokenizeResponse> InferenceService::Answer(const v1::TokenizeRequest& request) {

@@ -17,6 +17,9 @@
 
 namespace baton {
 
+// Metadata in which a trusted client names the caller.
+inline constexpr char kTenantMetadata[] = "x-baton-tenant";
+
 // The service that clients call. Its methods take raw bytes, so that a message that does not parse
 // (for example text that is not UTF-8) gets a clear InvalidArgument. Requests are checked and
 // tokenised on gRPC's threads, and those with long texts on the threads of an EncodePool. Requests
@@ -29,7 +32,9 @@ class InferenceService final
  public:
   using Refused = std::function<void(const v1::GenerateRequest&, const absl::Status&)>;
   // All four functions must be callable on any thread.
-  // - `room` is called before a request is looked at. Returns an error if the queue is full.
+  // - `room` is called before a request is looked at, with the number of open calls of its caller
+  //   and the number of callers with open calls. Returns an error if the queue is full of calls of
+  //   this caller.
   // - `submit` passes a checked request to the core. Returns false if the core's inbox is full.
   // - `tell` passes all other events to the core.
   // - `refused` gets each request that does not reach the core, with the reason.
@@ -38,7 +43,7 @@ class InferenceService final
   // attach token, with which the blocks of prompts get their names; not set: they get none.
   InferenceService(ServedModel model, RequestLimits limits,
                    std::optional<std::string> naming_secret, CallLimit* text_calls,
-                   EncodePool* pool, std::function<absl::Status()> room,
+                   EncodePool* pool, std::function<absl::Status(size_t calls, size_t callers)> room,
                    std::function<bool(CoreEvent)> submit, std::function<void(CoreEvent)> tell,
                    Refused refused);
 
@@ -67,15 +72,17 @@ class InferenceService final
   // Texts of more bytes are tokenised on the pool's threads.
   static constexpr size_t kLongText = 16 << 10;
   // Runs `work` on a text of `bytes` bytes, now or on a thread of the pool.
-  absl::Status RunOnText(const grpc::CallbackServerContext& context, size_t bytes,
-                         std::function<void()> work);
+  absl::Status RunOnText(const std::string& caller, size_t bytes, std::function<void()> work);
+  // Returns the name of the caller. Returns InvalidArgument if the name that it gave is too long.
+  absl::StatusOr<std::string> CallerOf(const grpc::CallbackServerContext& context) const;
   // Checks a request and passes it to the core.
   void Admit(const std::shared_ptr<GenerateCall>& call, RequestKey key,
-             const v1::GenerateRequest& request, absl::Time arrival, absl::Time deadline);
+             const v1::GenerateRequest& request, const std::string& caller, absl::Time arrival,
+             absl::Time deadline);
   // Names the blocks of the request's prompt, unless the request uses no cached KV.
   void NameBlocks(CheckedRequest* checked);
   template <typename Request>
-  grpc::ServerUnaryReactor* Unary(const grpc::CallbackServerContext& context,
+  grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context,
                                   const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response,
                                   CallLimit* limit);
 
@@ -84,13 +91,14 @@ class InferenceService final
   const std::optional<std::string> naming_secret_;
   CallLimit* const text_calls_;
   EncodePool* const pool_;
-  const std::function<absl::Status()> room_;
+  const std::function<absl::Status(size_t calls, size_t callers)> room_;
   const std::function<bool(CoreEvent)> submit_;
   const std::function<void(CoreEvent)> tell_;
   const Refused refused_;
   std::atomic<RequestKey> next_key_ = 1;
   Mutex mutex_;
   std::map<RequestKey, std::shared_ptr<GenerateCall>> calls_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, size_t> calls_of_ ABSL_GUARDED_BY(mutex_);  // Open calls of each caller.
   // Never null. Shared, so that naming the blocks of a prompt needs neither a copy nor the lock.
   std::shared_ptr<const ServingChanged> serving_ ABSL_GUARDED_BY(mutex_) =
       std::make_shared<const ServingChanged>();

@@ -57,6 +57,12 @@ ABSL_FLAG(int, auto_queue_tokens, 4096,
           "more than this many prompt tokens left to compute (0 to 100000000)");
 ABSL_FLAG(int, max_queued, 1024,
           "max requests that wait for a worker; more are refused (1 to 1000000)");
+ABSL_FLAG(absl::Duration, max_queue_wait, absl::Seconds(30),
+          "max time that a request waits to begin while workers serve; one that would wait for "
+          "longer, or could not end before its deadline, is refused at once");
+ABSL_FLAG(bool, trust_tenant_metadata, false,
+          "callers are told apart by the metadata x-baton-tenant, where a request has it, and not "
+          "only by their addresses; for networks where clients are trusted");
 ABSL_FLAG(int, max_prompts_per_worker, 64,
           "max prompts at one worker that have no first token yet (1 to 1000000)");
 ABSL_FLAG(int, max_migrations, 64,
@@ -118,8 +124,8 @@ std::vector<FlagGroup> FlagGroups() {
       {"Model", "model model-name serve-identity identity-lead"},
       {"Choice of workers", "mode policy prefix-index-bytes auto-prompt-tokens auto-queue-tokens"},
       {"Limits of requests",
-       "max-queued max-prompts-per-worker max-migrations default-deadline max-text-bytes "
-       "max-text-calls"},
+       "max-queued max-queue-wait trust-tenant-metadata max-prompts-per-worker max-migrations "
+       "default-deadline max-text-bytes max-text-calls"},
       {"Waiting for workers", "pair-wait room-wait report-limit stall leg-silence-limit"},
       {"Clients", "client-buffer-tokens slow-client-limit max-connection-age"},
       {"Stopping and hanging", "drain-grace hang-limit"},
@@ -196,6 +202,9 @@ RouterServer::Options OptionsFromFlags() {
   core.identity_lead =
       CheckedTime("identity-lead", absl::GetFlag(FLAGS_identity_lead), absl::ZeroDuration());
   core.max_queued = CheckedInt("max-queued", absl::GetFlag(FLAGS_max_queued), 1, 1000000);
+  core.max_queue_wait =
+      CheckedTime("max-queue-wait", absl::GetFlag(FLAGS_max_queue_wait), absl::Milliseconds(1));
+  options.limits.trust_tenant_metadata = absl::GetFlag(FLAGS_trust_tenant_metadata);
   core.max_prompts_per_worker =
       CheckedInt("max-prompts-per-worker", absl::GetFlag(FLAGS_max_prompts_per_worker), 1, 1000000);
   core.max_migrations =

@@ -200,8 +200,8 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
 
   absl::Status Check() {
     if (const size_t bytes = report_.ByteSizeLong(); bytes > kMaxReportBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("a message of the worker has ", bytes,
-                                                     " bytes; at most ", kMaxReportBytes));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a message of the worker has ", bytes, " bytes; at most ", kMaxReportBytes));
     }
     if (!registered_) {
       if (!report_.has_registration()) {

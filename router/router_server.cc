@@ -15,6 +15,7 @@
 #include "common/base/mutex.h"
 #include "common/base/steady_time.h"
 #include "common/base/wakeup.h"
+#include "common/rpc/retry_after.h"
 #include "common/rpc/rpc_server.h"
 #include "common/tokenizer/stream_decoder.h"
 #include "router/inference_service.h"
@@ -59,12 +60,15 @@ struct RouterServer::Parts {
             options.model, options.limits,
             options.core.prefix_index_bytes > 0 ? std::optional(options.token) : std::nullopt,
             &text_calls, &encode_pool,
-            // Runs before the prompt is tokenised, so that it costs little to refuse a request.
-            [this, limit = static_cast<size_t>(options.core.max_queued)] {
-              if (queued < limit) return absl::OkStatus();
+            // Runs before the prompt is tokenised, so that it costs little to refuse a request. A
+            // caller with fewer calls than its share gets to the core, which makes a place for it.
+            [this, limit = static_cast<size_t>(options.core.max_queued)](size_t calls,
+                                                                         size_t callers) {
+              if (queued < limit || calls <= limit / callers) return absl::OkStatus();
               ++shed_before_core;
-              return absl::ResourceExhaustedError(
-                  absl::StrCat("the queue of ", limit, " requests is full"));
+              return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                                        "overloaded: the queue of ", limit, " requests is full")),
+                                    absl::Seconds(1));
             },
             [this](CoreEvent event) {
               if (!inbox.Push(std::move(event))) {

@@ -16,6 +16,8 @@
 #include "common/base/log.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/limits.h"
+#include "common/rpc/retry_after.h"
+#include "common/rpc/status.h"
 #include "gmock/gmock.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
@@ -488,7 +490,14 @@ TEST_F(RouterServerTest, WhatTheFullQueueRefusesIsCountedAndNamed) {
   ::testing::internal::CaptureStderr();
   SetLogLevel(Severity::kInfo);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(Generate(Ask("Hello", 4)).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    grpc::ClientContext refused;
+    const auto reader = stub_->Generate(&refused, Ask("Hello", 4));
+    EXPECT_FALSE(reader->Read(&event));
+    const absl::Status status = FromGrpcStatus(reader->Finish());
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    // Clients that know google.rpc.RetryInfo and clients that retry by themselves learn when.
+    EXPECT_EQ(RetryAfter(status), absl::Seconds(1)) << status;
+    EXPECT_EQ(refused.GetServerTrailingMetadata().count(kRetryPushback), 1u);
   }
   SetLogLevel(Severity::kError);
   const std::string log = ::testing::internal::GetCapturedStderr();

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/retry_after.h"
 #include "router/client/generate_request.h"
 #include "router/client/printing.h"
 #include "router/client/received_answer.h"
@@ -338,6 +339,10 @@ TEST(PrintingTest, AFailureIsOneLine) {
   EXPECT_EQ(FailureLine(absl::NotFoundError("no\nmodel"), "h:1"),
             "NOT_FOUND: no model (router h:1)\n");
   EXPECT_EQ(FailureLine(absl::CancelledError(), "h:1"), "CANCELLED (router h:1)\n");
+  EXPECT_EQ(
+      FailureLine(WithRetryAfter(absl::ResourceExhaustedError("full"), absl::Milliseconds(2100)),
+                  "h:1"),
+      "RESOURCE_EXHAUSTED: full; try again in 3s (router h:1)\n");
 }
 
 // The error message says how to start a router: with "./baton up" if ./baton has started the

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/program.h"
+#include "common/rpc/retry_after.h"
 
 namespace baton {
 
@@ -109,6 +110,7 @@ std::string OneLine(absl::string_view text) {
 
 std::string FailureLine(const absl::Status& status, absl::string_view router) {
   const std::string message = OneLine(status.message());
+  const std::optional<absl::Duration> again = RetryAfter(status);
   // True if the message is one of gRPC's texts for a call that never reached a router.
   const bool unreached = absl::StrContains(message, "failed to connect to all addresses") ||
                          absl::StrContains(message, "DNS resolution failed");
@@ -118,7 +120,11 @@ std::string FailureLine(const absl::Status& status, absl::string_view router) {
                                "), or name another with "
                                "--router; ")
                 : "",
-      message, " (router ", router, ")\n");
+      message,
+      again ? absl::StrCat("; try again in ",
+                           absl::FormatDuration(absl::Ceil(*again, absl::Seconds(1))))
+            : "",
+      " (router ", router, ")\n");
 }
 
 std::string JsonLine(const nlohmann::ordered_json& json) {

@@ -72,6 +72,10 @@ Attempt::Attempt(const AttemptTools& tools, Request* request, const Placement& p
   RequestSummary& summary = request_.summary;
   summary.prefill_address = worker.name.address;
   const size_t tokens = request_.checked.prompt.size() + base_;
+  uncached_tokens_ = tokens - std::min<uint64_t>(place.cached_tokens, tokens);
+  const double answer =
+      core_.forecast.AnswerTokens(request_.max_tokens) - static_cast<double>(base_);
+  core_.callers.Began(request_, uncached_tokens_ + static_cast<uint64_t>(std::max(1.0, answer)));
   clients_.NoteWorker(request_, colocated_ ? LegKind::kColocated : LegKind::kPrefill,
                       worker.name.key);
   if (colocated_) {
@@ -238,7 +242,7 @@ Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
   Leg& leg = *prefill_leg_;
   if (End end = CheckScored(leg)) return end;
   if (times_.first_token) return Lied(leg, "the prefill worker sent two first tokens");
-  legs_.PromptDone(leg);
+  PromptDone(leg);
   times_.first_token = core_.now;
   v1::Timing& timing = request_.summary.timing;
   timing.set_queue_us(timing.queue_us() + Micros(leg.started - times_.queued) + first.queue_us());
@@ -281,6 +285,7 @@ Attempt::End Attempt::OnCached(Leg& leg, uint32_t tokens) {
   }
   RequestSummary& summary = request_.summary;
   if (!leg.prefill) summary.decode_cached_tokens = tokens;
+  if (leg.prefill || colocated_) uncached_tokens_ = prompt + base_ - tokens;
   // A later attempt finds the KV of the earlier ones.
   if (base_ == 0 && (leg.prefill || colocated_)) summary.cached_tokens = tokens;
   return nullptr;
@@ -296,10 +301,16 @@ void Attempt::OnBegun() {
 Attempt::End Attempt::OnFirstColocated() {
   if (End end = CheckScored(*decode_leg_)) return end;
   OnBegun();
-  legs_.PromptDone(*decode_leg_);
+  PromptDone(*decode_leg_);
   times_.first_token = core_.now;
   AddQueueAndPrefill(&request_.summary.timing, absl::ZeroDuration(), core_.now - *times_.begun);
   return nullptr;
+}
+
+void Attempt::PromptDone(Leg& leg) {
+  core_.forecast.PromptDone(leg.prompt_tokens, uncached_tokens_, core_.now);
+  core_.callers.Charge(request_, uncached_tokens_);
+  legs_.PromptDone(leg);
 }
 
 Attempt::End Attempt::OnReserved() {
@@ -320,6 +331,7 @@ Attempt::End Attempt::OnReserved() {
 Attempt::End Attempt::OnTokens(v1::Tokens tokens) {
   if (!handed_over_) {
     handed_over_ = true;
+    core_.forecast.Generating(1, core_.now);
     times_.first_decode = core_.now;
   }
   for (v1::Token& token : *tokens.mutable_tokens()) {
@@ -367,12 +379,12 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
   std::string why;
   switch (answer.Take(std::move(token), request_.max_tokens)) {
     case AnswerSoFar::Took::kNew:
-      core_.metrics->generated_tokens.Add();
+      CountToken();
       return nullptr;
     case AnswerSoFar::Took::kKnown:
       return nullptr;
     case AnswerSoFar::Took::kStopped:
-      core_.metrics->generated_tokens.Add();
+      CountToken();
       return Answered({v1::FINISH_REASON_STOP, std::nullopt, answer.matched_stop()});
     case AnswerSoFar::Took::kDiverged:
       ++counters.diverged;
@@ -401,6 +413,12 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
       absl::StrCat("token ", id, " at position ", position, " is not possible: ", why));
   if (leg == nullptr) return Broken(nullptr, std::move(status));
   return LegFailed(*leg, std::move(status), false);
+}
+
+void Attempt::CountToken() {
+  core_.metrics->generated_tokens.Add();
+  core_.forecast.TokenDone(core_.now);
+  core_.callers.Charge(request_, 1);
 }
 
 Attempt::End Attempt::LegFailed(Leg& leg, absl::Status status, bool ended) {
@@ -573,6 +591,8 @@ void Attempt::TellWorkersToForget() {
 void Attempt::CloseLeg(Leg& leg, bool cancel) {
   (leg.prefill ? prefill_leg_ : decode_leg_) = nullptr;
   if (!leg.prefill) early_.clear();
+  // A worker that has begun with the prompt has computed some of it. How much is not known.
+  if (leg.prompt_tokens > 0 && times_.begun) core_.callers.Charge(request_, uncached_tokens_);
   legs_.Close(leg, cancel);
 }
 
@@ -581,6 +601,10 @@ void Attempt::Close() {
     if (leg != nullptr) CloseLeg(*leg, true);
   }
   legs_.StopWaiting(&request_);
+  if (!std::exchange(closed_, true)) {
+    core_.callers.Ended(request_);
+    if (handed_over_) core_.forecast.Generating(-1, core_.now);
+  }
   if (room_.since) request_.room_waited = core_.now - *room_.since;
   room_.since.reset();
 }

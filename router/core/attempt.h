@@ -151,10 +151,13 @@ class Attempt {
   End OnCached(Leg& leg, uint32_t tokens);
   void OnBegun();  // For a colocated leg: the worker begins to compute the prompt.
   End OnFirstColocated();
+  // Notes that the worker of the leg (an RPC) has computed the prompt.
+  void PromptDone(Leg& leg);
   End OnReserved();
   End OnTokens(v1::Tokens tokens);
   End OnFinished(v1::DecodeFinished finished);
   End OnOutgrown();
+  void CountToken();  // Counts a new token of the answer.
   // Adds a token to the answer. `leg` is the leg that sent it, or null if that leg has ended.
   End TakeToken(Leg* leg, v1::Token token);
 
@@ -190,7 +193,9 @@ class Attempt {
   // First token of this attempt, held until a decode worker has reserved blocks.
   std::optional<v1::Token> held_first_;
   bool reserved_ = false;
+  bool closed_ = false;       // Close() was called.
   bool handed_over_ = false;  // The decode worker has sent tokens, so it holds the KV.
+  uint64_t uncached_tokens_;  // Tokens of the prompt that the worker computes, as far as known.
   size_t scored_ = 0;         // Prompt tokens whose logprobs came in this attempt.
   std::optional<v1::DecodeFinished> finished_;
   // Messages of the decode worker that came before the logprobs of the whole prompt. They are kept

@@ -65,6 +65,7 @@ Request& Clients::Add(RequestKey client, int index, std::shared_ptr<const Checke
   const RequestKey key = Request::KeyOf(client, index);
   Request& request =
       requests_.try_emplace(key, key, std::move(checked), index, std::move(answer)).first->second;
+  request.caller = core_->callers.Join(request.checked.caller);
   clients_.at(client).requests.push_back(&request);
   request.queue.since = request.checked.arrival;
   return request;
@@ -73,6 +74,7 @@ Request& Clients::Add(RequestKey client, int index, std::shared_ptr<const Checke
 void Clients::Remove(RequestKey client) {
   for (Request* request : RequestsOf(client)) {
     core_->timers.Set(*request, absl::InfiniteFuture());
+    core_->callers.Leave(request->caller);
     if (request->identity) {
       const auto bound = bound_.find(*request->identity);
       if (--bound->second == 0) bound_.erase(bound);
@@ -247,6 +249,7 @@ void Clients::Answer(Request& request, const AnswerEnd& end) {
   }
   Send(request, std::move(last));
   ++core_->counters.finished_ok;
+  core_->forecast.AnswerDone(tokens, request.max_tokens);
   End(request, leave_limit, absl::OkStatus(), verdict ? &*verdict : nullptr);
 }
 

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "router/core/callers.h"
+#include "router/core/forecast.h"
 #include "router/core/router_core.h"
 
 // State that the parts of RouterCore share. All of it belongs to the core's loop thread.
@@ -57,6 +59,8 @@ struct CoreContext {
   RouterCounters counters;
   std::vector<CoreAction> actions;  // Actions until the next TakeActions().
   RequestTimers timers;
+  Callers callers;
+  Forecast forecast;
 };
 
 }  // namespace baton

@@ -34,6 +34,7 @@ using AttachKey = uint64_t;   // One Attach stream.
 // A request that has passed all checks that do not depend on the workers.
 struct CheckedRequest {
   std::string request_id;         // A name for logs. Two running requests may have the same one.
+  std::string caller;             // Name of the caller. Callers take turns.
   std::vector<TokenId> prompt;    // Not empty; every id is in the vocabulary.
   SamplingOptions sampling;       // Its seed is set. max_tokens 0 means to the end of the context.
   std::vector<std::string> stop;  // Stop strings; no string is empty.

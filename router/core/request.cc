@@ -35,7 +35,12 @@ absl::Time Request::WakeAt(const RouterCoreOptions& options) const {
   if (queue.not_before > queue.since) wake = std::min(wake, queue.not_before);
   if (queue.no_workers_since) wake = std::min(wake, *queue.no_workers_since + options.pair_wait);
   if (queue.refused_since) wake = std::min(wake, *queue.refused_since + options.room_wait);
-  return wake;
+  return std::min(wake, WaitsUntil(options));
+}
+
+absl::Time Request::WaitsUntil(const RouterCoreOptions& options) const {
+  if (tried || attempt || queue.no_workers_since) return absl::InfiniteFuture();
+  return queue.since + options.max_queue_wait;
 }
 
 void RequestTimers::Update(Request& request) { Set(request, request.WakeAt(options_)); }

@@ -14,7 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "router/core/answer_so_far.h"
+#include "router/core/callers.h"
 #include "router/core/core_events.h"
+#include "router/core/forecast.h"
 #include "router/core/routing_policy.h"
 
 // The state of a request inside RouterCore. These are plain values that belong to the core's loop
@@ -115,6 +117,9 @@ struct Request {
   bool WasFailedBy(WorkerKey worker) const {
     return std::find(failed_by.begin(), failed_by.end(), worker) != failed_by.end();
   }
+  // Time until which a request that has never run may wait, although workers serve its mode and
+  // identity. InfiniteFuture for other requests.
+  absl::Time WaitsUntil(const RouterCoreOptions& options) const;
   // Time at which the request has to be looked at even if no event comes.
   absl::Time WakeAt(const RouterCoreOptions& options) const;
 
@@ -123,7 +128,9 @@ struct Request {
   // for none.
   const std::shared_ptr<const CheckedRequest> shared;
   const CheckedRequest& checked;
-  const uint32_t answer_index;  // From 0 on.
+  Caller* caller = nullptr;      // Set by Clients::Add.
+  uint64_t expected_tokens = 0;  // The request's part of Caller::expected_tokens.
+  const uint32_t answer_index;   // From 0 on.
   AnswerSoFar answer;
   bool sized = false;  // max_tokens is decided. Prompt and answer fit the workers.
   // Max tokens of the answer. While it is not decided: what the client asked for, 0 for as many as
@@ -161,6 +168,7 @@ struct Request {
   size_t prompt_scored = 0;    // Prompt tokens with known logprobs.
 
   QueueEntry queue;
+  Work waiting_work;  // While the request is queued: the work that RequestQueue counts for it.
   ClientStream client;
   RequestSummary summary;
   std::unique_ptr<Attempt> attempt;

@@ -142,6 +142,19 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
   registry->AddCounter("baton_router_retries_refused_total",
                        "Answers that failed because too many of the latest attempts were retries.",
                        {}, &retries_refused);
+  constexpr char kRefused[] =
+      "Tokens of prompts and expected tokens of answers that were refused because the workers have "
+      "too much to do, by the role that is short of workers.";
+  constexpr char kWait[] =
+      "Predicted time for the work that waits for the workers of a role, in seconds. 0 while their "
+      "speed is not known.";
+  for (const auto& [role, tokens, wait] :
+       {std::tuple{"prefill", &prefill_refused_tokens, &prefill_wait_ms},
+        std::tuple{"decode", &decode_refused_tokens, &decode_wait_ms}}) {
+    registry->AddCounter("baton_router_refused_tokens_total", kRefused, {{"role", role}}, tokens);
+    registry->AddGauge("baton_router_predicted_wait_seconds", kWait, {{"role", role}},
+                       [gauge = wait] { return double(gauge->value()) / 1000; });
+  }
   constexpr char kExpected[] =
       "Prompt tokens that the router expected the worker that computes the prompt to have cached.";
   registry->AddCounter("baton_router_expected_cached_tokens_total", kExpected,

@@ -64,6 +64,12 @@ struct RequestMetrics {
   // Requests that workers of each role have failed, and ejections of such workers.
   Counter prefill_failures, decode_failures, prefill_ejections, decode_ejections;
   Counter retries_refused;  // Requests that failed because too many attempts were retries.
+  // Tokens of prompts and expected tokens of answers that were refused because the workers have too
+  // much to do, by the role of the workers that are short.
+  Counter prefill_refused_tokens, decode_refused_tokens;
+  // Predicted time until a request that comes now would begin, for the work that waits for each
+  // role, in milliseconds.
+  Gauge prefill_wait_ms, decode_wait_ms;
 
   Gauge prefix_index_bytes, prefix_index_names;  // Memory of the prefix index, and names in it.
   // Names that the prefix index evicted to make room; changes and recent prompts that found no

@@ -1,6 +1,9 @@
 #include "router/core/request_queue.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,26 +23,29 @@ bool AtLeastAsDemanding(const Need& b, const Need& a) {
   return b.tokens >= a.tokens && a.identity == b.identity;
 }
 
+}  // namespace
+
 // One look through the queue. Finds the worker for each request by its mode. Remembers the needs
 // for which all workers were busy, so that a long queue costs little. During a round, the caller
 // may give prompts to workers, but nothing else may change.
-class Round {
+class RequestQueue::Round {
  public:
   // `identities` must include every identity that a queued request may need.
   Round(const CoreContext& core, WorkerTable* workers, const std::set<WorkerKey>& awaited,
         std::set<ModelIdentity> identities)
-      : places_{.prompts = core.options.max_prompts_per_worker, .awaited = awaited},
-        short_places_{.prompts = core.options.max_prompts_per_worker,
-                      .tokens = static_cast<uint64_t>(core.options.auto_queue_tokens),
-                      .awaited = awaited},
-        cached_places_{.prompts = core.options.max_prompts_per_worker,
-                       .tokens = static_cast<uint64_t>(core.options.auto_queue_tokens),
-                       .uncached = static_cast<uint64_t>(core.options.auto_prompt_tokens),
-                       .awaited = awaited},
+      : places_{.prompts = core.options.max_prompts_per_worker,
+                .own_tokens = core.forecast.PromptTokensIn(core.options.work_ahead)
+                                  .value_or(std::numeric_limits<uint64_t>::max()),
+                .awaited = awaited},
+        short_places_(places_),
         identities_(std::move(identities)),
         auto_prompt_tokens_(static_cast<size_t>(core.options.auto_prompt_tokens)),
         workers_(workers),
-        now_(core.now) {}
+        now_(core.now) {
+    short_places_.tokens = static_cast<uint64_t>(core.options.auto_queue_tokens);
+    cached_places_ = short_places_;
+    cached_places_.uncached = static_cast<uint64_t>(core.options.auto_prompt_tokens);
+  }
 
   // Returns kBusy if some workers fit the request but none can take another prompt now. A worker
   // that has failed the request is chosen only if there is no other.
@@ -129,7 +135,8 @@ class Round {
     return choice;
   }
 
-  const WorkerTable::Places places_, short_places_, cached_places_;
+  const WorkerTable::Places places_;
+  WorkerTable::Places short_places_, cached_places_;
   const std::set<ModelIdentity> identities_;
   const size_t auto_prompt_tokens_;
   WorkerTable* const workers_;
@@ -141,16 +148,28 @@ class Round {
   bool prefill_closed_ = false, decode_closed_ = false;
 };
 
-}  // namespace
-
 void RequestQueue::Add(Request& request, bool front) {
   ++queued_of_mode_[request.checked.mode];
+  request.waiting_work = {.prompt_tokens = static_cast<double>(request.checked.prompt.size() +
+                                                               request.answer.tokens().size()),
+                          .answer_tokens = core_->forecast.AnswerTokens(request.max_tokens)};
+  work_ += request.waiting_work;
   if (!request.tried) {
-    fresh_.push_back(&request);
-  } else if (front) {
-    again_.push_front(&request);
+    Caller* const caller = request.caller;
+    if (caller->waiting.empty()) {
+      const auto smallest = std::min_element(
+          callers_.begin(), callers_.end(),
+          [](const Caller* a, const Caller* b) { return a->charged < b->charged; });
+      core_->callers.BeginsToWait(caller,
+                                  smallest == callers_.end() ? nullptr : &(*smallest)->charged);
+      callers_.push_back(caller);
+    }
+    caller->waiting.push_back(&request);
+    caller->work += request.waiting_work;
+    ++fresh_;
   } else {
-    again_.push_back(&request);
+    work_again_ += request.waiting_work;
+    again_.insert(front ? again_.begin() : again_.end(), &request);
   }
   if (!membership_->Servable(request) && !request.queue.no_workers_since) {
     request.queue.no_workers_since = core_->now;
@@ -159,8 +178,26 @@ void RequestQueue::Add(Request& request, bool front) {
 }
 
 void RequestQueue::Remove(Request& request) {
-  const size_t removed = fresh_.remove(&request) + again_.remove(&request);
-  queued_of_mode_[request.checked.mode] -= static_cast<int>(removed);
+  std::list<Request*>& list = request.tried ? again_ : request.caller->waiting;
+  if (list.remove(&request) > 0) NoteRemoved(request);
+}
+
+void RequestQueue::NoteRemoved(Request& request) {
+  --queued_of_mode_[request.checked.mode];
+  work_ -= request.waiting_work;
+  if (request.tried) {
+    work_again_ -= request.waiting_work;
+  } else {
+    --fresh_;
+    request.caller->work -= request.waiting_work;
+    if (request.caller->waiting.empty()) {
+      request.caller->work = {};
+      std::erase(callers_, request.caller);
+    }
+  }
+  // A sum of fractions that come and go does not end at exactly zero.
+  if (size() == 0) work_ = {};
+  if (again_.empty()) work_again_ = {};
 }
 
 absl::Status RequestQueue::Size(Request& request) const {
@@ -186,10 +223,12 @@ absl::Status RequestQueue::Size(Request& request) const {
 }
 
 void RequestQueue::ForgetSizes() {
-  for (Request* request : fresh_) {
-    if (request->identity) continue;
-    request->sized = false;
-    request->max_tokens = request->checked.sampling.max_tokens;
+  for (const Caller* caller : callers_) {
+    for (Request* request : caller->waiting) {
+      if (request->identity) continue;
+      request->sized = false;
+      request->max_tokens = request->checked.sampling.max_tokens;
+    }
   }
 }
 
@@ -204,16 +243,18 @@ void RequestQueue::NoteWorkers() {
   noted_served_ = served;
   noted_pairs_ = std::move(pairs);
   noted_decode_ = std::move(decode);
-  for (const auto* list : {&fresh_, &again_}) {
-    for (Request* request : *list) {
-      std::optional<absl::Time>& since = request->queue.no_workers_since;
-      if (membership_->Servable(*request)) {
-        since.reset();
-      } else if (!since) {
-        since = core_->now;
-      }
-      core_->timers.Update(*request);
+  const auto note = [this](Request& request) {
+    std::optional<absl::Time>& since = request.queue.no_workers_since;
+    if (membership_->Servable(request)) {
+      since.reset();
+    } else if (!since) {
+      since = core_->now;
     }
+    core_->timers.Update(request);
+  };
+  for (Request* request : again_) note(*request);
+  for (const Caller* caller : callers_) {
+    for (Request* request : caller->waiting) note(*request);
   }
 }
 
@@ -221,43 +262,97 @@ void RequestQueue::RunRound(const std::set<WorkerKey>& awaited, std::set<ModelId
                             Leave leave) {
   due_ = false;
   round_at_ = absl::InfiniteFuture();
+  prompts_wait_ = colocated_wait_ = false;
   if (noted_decode_.empty()) return;
   if (membership_->served()) begun.insert(*membership_->served());
   Round round(*core_, &membership_->workers(), awaited, std::move(begun));
   int passed = 0;
-  for (auto* list : {&again_, &fresh_}) {
-    for (auto it = list->begin(); it != list->end();) {
-      const auto place = it++;
-      Request& request = **place;
-      if (request.queue.not_before > core_->now || !membership_->Servable(request)) continue;
-      const auto leaves = [&](const absl::StatusOr<Placement>& placement) {
-        list->erase(place);
-        --queued_of_mode_[request.checked.mode];
-        leave(request, placement);
-      };
-      if (absl::Status fits = request.sized ? absl::OkStatus() : Size(request); !fits.ok()) {
-        leaves(fits);
-        continue;
-      }
-      Placement placement;
-      const Choice choice = round.Find(request, membership_->NeedOf(request), &placement);
-      std::optional<absl::Time>& no_workers_since = request.queue.no_workers_since;
-      if (choice == Choice::kNone) {
-        if (!no_workers_since) {
-          no_workers_since = core_->now;
-          core_->timers.Update(request);
-        }
-        continue;
-      }
-      no_workers_since.reset();
-      if (choice == Choice::kTaken) {
-        leaves(placement);
-        continue;
-      }
-      round_at_ = core_->now + kFullPause;
-      if (++passed > kMaxPassed || round.Closed(queued_of_mode_)) return;
+  for (auto place = again_.begin(); place != again_.end();) {
+    if (LookAt(round, &again_, place++, &passed, leave) == Look::kEndRound) return;
+  }
+  LookAtFresh(round, &passed, leave);
+}
+
+// Looks at the requests that have never run. After each request it is the turn of the caller with
+// the smallest turn(). A request that is passed over counts in this round as if it had run, so that
+// the other callers get their turn too.
+void RequestQueue::LookAtFresh(Round& round, int* passed, Leave leave) {
+  struct Turn {
+    Caller* caller;
+    Place next;             // If the newest goes first: the place behind the next one.
+    size_t left;            // Requests that were not looked at.
+    uint64_t skipped = 0;   // Prompt tokens of the requests that were passed over.
+    absl::Time since = {};  // When the next request began to wait.
+  };
+  const auto later = [](const Turn& a, const Turn& b) {
+    return std::tuple(a.caller->turn() + a.skipped, a.since) >
+           std::tuple(b.caller->turn() + b.skipped, b.since);
+  };
+  const auto take = [this](Turn& turn) {
+    --turn.left;
+    return newest_first_ ? --turn.next : turn.next++;
+  };
+  const auto see_next = [this](Turn& turn) {
+    turn.since = (*(newest_first_ ? std::prev(turn.next) : turn.next))->queue.since;
+  };
+  std::vector<Turn> turns;
+  for (Caller* caller : callers_) {
+    std::list<Request*>& waiting = caller->waiting;
+    turns.push_back({.caller = caller,
+                     .next = newest_first_ ? waiting.end() : waiting.begin(),
+                     .left = waiting.size()});
+    see_next(turns.back());
+  }
+  std::make_heap(turns.begin(), turns.end(), later);
+  while (!turns.empty()) {
+    std::pop_heap(turns.begin(), turns.end(), later);
+    Turn& turn = turns.back();
+    const Place place = take(turn);
+    const uint64_t tokens = (*place)->checked.prompt.size();
+    if (newest_first_) ++turn.next;  // LookAt() may remove `place`.
+    const Look look = LookAt(round, &turn.caller->waiting, place, passed, leave);
+    if (look == Look::kEndRound) return;
+    if (look != Look::kLeft && newest_first_) --turn.next;
+    if (look == Look::kPassed) turn.skipped += tokens;
+    if (turn.left == 0) {
+      turns.pop_back();
+    } else {
+      see_next(turn);
+      std::push_heap(turns.begin(), turns.end(), later);
     }
   }
+}
+
+RequestQueue::Look RequestQueue::LookAt(Round& round, std::list<Request*>* list, Place place,
+                                        int* passed, Leave leave) {
+  Request& request = **place;
+  if (request.queue.not_before > core_->now || !membership_->Servable(request)) {
+    return Look::kNotNow;
+  }
+  const auto leaves = [&](const absl::StatusOr<Placement>& placement) {
+    list->erase(place);
+    NoteRemoved(request);
+    leave(request, placement);
+    return Look::kLeft;
+  };
+  if (absl::Status fits = request.sized ? absl::OkStatus() : Size(request); !fits.ok()) {
+    return leaves(fits);
+  }
+  Placement placement;
+  const Choice choice = round.Find(request, membership_->NeedOf(request), &placement);
+  std::optional<absl::Time>& no_workers_since = request.queue.no_workers_since;
+  if (choice == Choice::kNone) {
+    if (!no_workers_since) {
+      no_workers_since = core_->now;
+      core_->timers.Update(request);
+    }
+    return Look::kNotNow;
+  }
+  no_workers_since.reset();
+  if (choice == Choice::kTaken) return leaves(placement);
+  round_at_ = core_->now + kFullPause;
+  (request.checked.mode == v1::SERVING_MODE_COLOCATED ? colocated_wait_ : prompts_wait_) = true;
+  return ++*passed > kMaxPassed || round.Closed(queued_of_mode_) ? Look::kEndRound : Look::kPassed;
 }
 
 }  // namespace baton

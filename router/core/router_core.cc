@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/overloaded.h"
+#include "router/core/admission.h"
 #include "router/core/attempt.h"
 #include "router/core/clients.h"
 #include "router/core/legs.h"
@@ -64,7 +65,11 @@ absl::Status WhyGone(const Request& request, const char* cancelled, absl::Time n
 class RouterCore::Impl {
  public:
   explicit Impl(RouterCoreOptions options)
-      : core(std::move(options)), membership(&core), queue(&core, &membership), clients(&core) {}
+      : core(std::move(options)),
+        membership(&core),
+        queue(&core, &membership),
+        admission(&core, &membership, &queue),
+        clients(&core) {}
 
   void Handle(CoreEvent event, absl::Time now);
   void RunOnce(absl::Time now);
@@ -72,6 +77,7 @@ class RouterCore::Impl {
   CoreContext core;
   Membership membership;
   RequestQueue queue;
+  Admission admission;
   Legs legs{&core, &membership, &queue};
   Clients clients;
 
@@ -79,6 +85,9 @@ class RouterCore::Impl {
   // Adds a client and admits its requests.
   void Arrive(ClientArrived event);
   void Admit(Request& request);
+  // Returns OK if the queue has places for `answers` more requests of this request's caller. For
+  // this it may refuse the newest requests of the callers that have the most in the queue.
+  absl::Status MakePlaces(const Request& request, int answers);
   void AttachWorker(const WorkerAttached& event);
   void WorkersChanged();
   // Starts queued requests on the workers that the queue chooses for them.
@@ -256,14 +265,10 @@ void RouterCore::Impl::Admit(Request& request) {
   } else if (membership.CapacityFor(request) > 0) {
     refusal = queue.Size(request);
   }
-  if (refusal.ok() && static_cast<int>(queue.fresh()) + answers > core.options.max_queued) {
-    ++core.counters.shed;
-    refusal = absl::ResourceExhaustedError(
-        absl::StrCat("the queue of ", core.options.max_queued, " requests ",
-                     answers == 1 ? std::string("is full")
-                                  : absl::StrCat("holds ", queue.fresh(),
-                                                 " and this request wants ", answers, " answers"),
-                     "; ", clients.size() - queue.fresh() - 1, " more are running"));
+  if (refusal.ok()) {
+    refusal = MakePlaces(request, answers);
+    if (refusal.ok()) refusal = admission.OnArrival(request);
+    if (!refusal.ok()) ++core.counters.shed;
   }
   if (!refusal.ok()) {
     Fail(request, std::move(refusal));
@@ -272,6 +277,30 @@ void RouterCore::Impl::Admit(Request& request) {
   clients.Accept(request);
   queue.Add(request, /*front=*/false);
   core.timers.Update(request);
+}
+
+absl::Status RouterCore::Impl::MakePlaces(const Request& request, int answers) {
+  while (static_cast<int>(queue.fresh()) + answers > core.options.max_queued) {
+    const auto busiest = std::max_element(
+        queue.callers().begin(), queue.callers().end(),
+        [](const Caller* a, const Caller* b) { return a->waiting.size() < b->waiting.size(); });
+    if (busiest == queue.callers().end() ||
+        (*busiest)->waiting.size() <=
+            request.caller->waiting.size() + static_cast<size_t>(answers)) {
+      return admission.QueueFull(
+          request,
+          absl::StrCat("the queue of ", core.options.max_queued, " requests ",
+                       answers == 1 ? std::string("is full")
+                                    : absl::StrCat("holds ", queue.fresh(),
+                                                   " and this request wants ", answers, " answers"),
+                       "; ", clients.size() - queue.fresh() - 1, " more are running"));
+    }
+    ++core.counters.shed;
+    Request& newest = *(*busiest)->waiting.back();
+    Fail(newest, admission.QueueFull(
+                     newest, "the queue is full, and its caller has the most requests in it"));
+  }
+  return absl::OkStatus();
 }
 
 void RouterCore::Impl::AttachWorker(const WorkerAttached& event) {
@@ -300,15 +329,22 @@ void RouterCore::Impl::WorkersChanged() {
 }
 
 void RouterCore::Impl::Dispatch() {
-  queue.RunRound(legs.Awaited(), clients.bound(),
-                 [this](Request& request, const absl::StatusOr<Placement>& place) {
-                   if (!place.ok()) return Fail(request, place.status());
-                   retries_.Began(core.now);
-                   clients.Bind(request, place->worker->identity);
-                   request.tried = true;
-                   request.attempt = std::make_unique<Attempt>(tools_, &request, *place);
-                   core.timers.Update(request);
-                 });
+  queue.RunRound(
+      legs.Awaited(), clients.bound(),
+      [this](Request& request, const absl::StatusOr<Placement>& place) {
+        if (!place.ok()) return Fail(request, place.status());
+        if (absl::Status late = request.tried ? absl::OkStatus() : admission.OnTurn(request);
+            !late.ok()) {
+          ++core.counters.shed;
+          return Fail(request, std::move(late));
+        }
+        retries_.Began(core.now);
+        clients.Bind(request, place->worker->identity);
+        request.tried = true;
+        request.attempt = std::make_unique<Attempt>(tools_, &request, *place);
+        core.timers.Update(request);
+      });
+  admission.NoteRound(!legs.Awaited().empty());
 }
 
 void RouterCore::Impl::FailLeg(Leg& leg, absl::Status status, bool ended) {
@@ -388,7 +424,9 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
          {"migrations", migrations},
          {"because", end.status.ToString()}});
     request.last_failure = end.status;
+    // A worker that preempts a sequence, because it has too few free blocks, has not failed.
     if (end.kind == AttemptEnd::Kind::kBroken && end.worker != 0 &&
+        !absl::IsResourceExhausted(end.status) &&
         !membership.workers().Dead(end.worker, core.now)) {
       request.suspect = end.worker;
       if (absl::Status counted = CountBroken(request); !counted.ok()) {
@@ -532,6 +570,9 @@ void RouterCore::Impl::CheckTimers(Request& request) {
       absl::StrAppend(&message, "; the last error: ", request.last_failure.message());
     }
     Fail(request, absl::UnavailableError(message));
+  } else if (core.now >= request.WaitsUntil(options)) {
+    ++core.counters.shed;
+    Fail(request, admission.WaitedTooLong(request));
   } else if (entry.refused_since && core.now >= *entry.refused_since + options.room_wait) {
     Fail(request, absl::ResourceExhaustedError(
                       absl::StrCat("every worker for its prompt was full for ",

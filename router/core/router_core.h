@@ -60,6 +60,12 @@ struct RouterCoreOptions {
 
   // Max number of queued requests that have never run. Further requests end with ResourceExhausted.
   int max_queued = 1024;
+  // Max time that a request waits to begin. A request that would wait for longer is refused when it
+  // arrives.
+  absl::Duration max_queue_wait = absl::Seconds(30);
+  // A worker gets another prompt only if what this router has sent it takes less than this time.
+  // Prompts that wait at a worker can't be overtaken by those of other callers.
+  absl::Duration work_ahead = absl::Milliseconds(500);
   int max_prompts_per_worker = 64;  // Max prompts at one worker that have no first token yet.
   // Max times that a request goes back to prefill; then it ends with Unavailable.
   int max_migrations = 64;
@@ -95,7 +101,7 @@ struct RouterCounters {
   uint64_t arrived = 0;
   uint64_t finished_ok = 0;
   uint64_t finished_error = 0;
-  uint64_t shed = 0;              // Requests refused because the queue was full.
+  uint64_t shed = 0;              // Requests refused because the workers had too much to do.
   uint64_t colocated = 0;         // Prompts given to decode workers.
   uint64_t migrations = 0;        // Requests sent back to prefill.
   uint64_t outgrown = 0;          // Requests sent back to prefill at the end of their rotary table.

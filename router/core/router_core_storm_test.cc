@@ -83,7 +83,11 @@ class Storm {
     ASSERT_LE(counters().data_loss, data_loss_);
     // No request runs any more, so the router must count no load at the two prefill workers. Both
     // take as many prompts as at the start.
-    for (int i = 0; i < 2 * kPrompts; ++i) h_.Arrive({1, 2, 3}, 2);
+    for (int i = 0; i < 2 * kPrompts; ++i) {
+      CheckedRequest request = CoreHarness::Request({1, 2, 3}, 2);
+      request.caller = "another";  // One that never had a deadline, so its requests may wait.
+      h_.Arrive(std::move(request));
+    }
     ASSERT_EQ(h_.legs.size(), 2u * kPrompts);
     ASSERT_EQ(h_.core.queued(), 0u);
   }
@@ -144,6 +148,8 @@ class Storm {
     options.policy = policy;
     options.max_queued = 30;
     options.max_prompts_per_worker = kPrompts;
+    // Check() fills all places, and the workers of a storm are slow.
+    options.work_ahead = options.max_queue_wait = absl::InfiniteDuration();
     options.client_buffer_tokens = 3;
     options.slow_client_limit = absl::Seconds(2);
     options.pair_wait = absl::Seconds(10);

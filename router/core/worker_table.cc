@@ -51,7 +51,8 @@ bool HasPlace(const Worker& worker, const WorkerTable::Places& places, absl::Tim
   const uint64_t own = worker.registration.max_batch();
   const uint64_t limit = own == 0 ? places.prompts : std::min<uint64_t>(own, places.prompts);
   return static_cast<uint64_t>(worker.prompts) < limit && now >= worker.full_until &&
-         PromptTokensAt(worker) <= places.tokens;
+         PromptTokensAt(worker) <= places.tokens &&
+         worker.prompt_tokens - worker.cached_prompt_tokens <= places.own_tokens;
 }
 
 bool MaySendTo(const std::vector<Worker*>& partners, const std::set<WorkerKey>& decode) {
@@ -460,6 +461,30 @@ bool WorkerTable::AnyPlace(Role role, const std::set<ModelIdentity>& identities,
     const auto partners = partners_.find(key);
     return partners != partners_.end() && !MaySendTo(partners->second.decode, places.awaited);
   });
+}
+
+WorkerTable::Duties WorkerTable::DutiesOf(const std::optional<ModelIdentity>& identity,
+                                          v1::ServingMode mode, absl::Time now) const {
+  Duties duties;
+  int queues[2] = {}, full = 0;
+  for (const auto& [key, worker] : workers_) {
+    if (worker.identity != identity || !Ready(worker, now) || worker.health.ejected()) continue;
+    ++(worker.prefill() ? duties.prefill : duties.decode);
+    queues[worker.prefill()] += worker.prompts >= 2;
+    const uint64_t batch = worker.registration.max_batch();
+    full += !worker.prefill() && batch > 0 && static_cast<uint64_t>(worker.legs) >= batch;
+  }
+  const bool at_prefill = mode != v1::SERVING_MODE_COLOCATED && duties.prefill > 0;
+  const int computing = at_prefill ? duties.prefill : duties.decode;
+  duties.prompts_queue = computing > 0 && queues[at_prefill] == computing;
+  duties.batches_full = duties.decode > 0 && full == duties.decode;
+  return duties;
+}
+
+uint64_t WorkerTable::WaitingPromptTokens() const {
+  uint64_t tokens = 0;
+  for (const auto& [key, worker] : workers_) tokens += worker.prompt_tokens;
+  return tokens;
 }
 
 bool WorkerTable::MayEject(const Worker& worker, absl::Time now) const {

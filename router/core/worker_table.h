@@ -192,6 +192,8 @@ class WorkerTable {
     // The prompts at the worker must have at most this many tokens together that are still to be
     // computed.
     uint64_t tokens = std::numeric_limits<uint64_t>::max();
+    // The same limit for those of these prompts that came from this router.
+    uint64_t own_tokens = std::numeric_limits<uint64_t>::max();
     // The worker must have all but this many tokens of the new prompt cached. If there is such a
     // limit, the worker must also have free blocks and a free place in its batch: a prompt does not
     // wait for a cache.
@@ -229,6 +231,19 @@ class WorkerTable {
                             int* partners);
   // Name of the transport between two workers as the decode worker reported it; empty if unknown.
   static std::string LinkName(const Worker& decode, WorkerEpoch prefill_epoch);
+
+  // State of the workers of an identity. Ejected workers do not count.
+  struct Duties {
+    int prefill = 0, decode = 0;  // Ready workers by role.
+    // True if each worker that computes prompts in this mode has two prompts of this router, so
+    // that it always has a next one.
+    bool prompts_queue = false;
+    bool batches_full = false;  // Each decode worker has as many RPCs as places in its batch.
+  };
+  Duties DutiesOf(const std::optional<ModelIdentity>& identity, v1::ServingMode mode,
+                  absl::Time now) const;
+  // Tokens of the prompts that this router has sent to workers and that are not computed yet.
+  uint64_t WaitingPromptTokens() const;
 
   // True if one more worker of this role and identity may be ejected now (WorkerHealth): then at
   // most half of the ready workers, rounded up, are ejected, and at least one is not.

@@ -1,0 +1,173 @@
+#include "router/core/admission.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/retry_after.h"
+#include "router/core/request.h"
+
+namespace baton {
+namespace {
+
+// Predictions are not exact. A request is refused if it would end in time only by less than this
+// share of the predicted time.
+constexpr double kMargin = 1.25;
+// Part of the time that requests can afford to wait for which they may wait.
+constexpr double kPartOfSlack = 0.33;
+constexpr int kSlacksInMean = 64;
+constexpr absl::Duration kShortestLimit = absl::Seconds(1);
+constexpr absl::Duration kSoonest = absl::Seconds(1), kLatest = absl::Seconds(60);
+
+}  // namespace
+
+Admission::Admission(CoreContext* core, Membership* membership, RequestQueue* queue)
+    : core_(core), membership_(membership), queue_(queue), random_(core->options.policy_seed) {}
+
+Work Admission::AtWorkers() const {
+  return {.prompt_tokens = static_cast<double>(membership_->workers().WaitingPromptTokens())};
+}
+
+// Callers take turns by tokens. So while the work of this request's caller is done up to the
+// request, each other caller gets about as many tokens, or all that it waits for if that is less.
+absl::Duration Admission::WaitOf(const Caller& caller, const Work& own) const {
+  double turn = static_cast<double>(caller.turn());
+  if (caller.waiting.empty()) {
+    double smallest = std::numeric_limits<double>::infinity();
+    for (const Caller* other : queue_->callers()) {
+      smallest = std::min(smallest, static_cast<double>(other->charged));
+    }
+    if (!queue_->callers().empty()) turn = std::max(turn, smallest);
+  }
+  const double until = turn + caller.work.tokens() + own.tokens();
+  Work ahead = queue_->work_again();
+  ahead += AtWorkers();
+  ahead += caller.work;
+  for (const Caller* other : queue_->callers()) {
+    if (other == &caller) continue;
+    const double share =
+        (until - static_cast<double>(other->turn())) / std::max(1.0, other->work.tokens());
+    ahead += other->work * std::clamp(share, 0.0, 1.0);
+  }
+  return core_->forecast.TimeFor(ahead);
+}
+
+absl::Duration Admission::OwnTime(const Request& request) {
+  return core_->forecast.OwnTime(static_cast<double>(request.checked.prompt.size()),
+                                 core_->forecast.AnswerTokens(request.max_tokens), core_->now);
+}
+
+absl::Duration Admission::MaxWait(Caller* caller, absl::Duration slack) {
+  // Deadlines that can't be met even without a wait say nothing about the others.
+  if (slack > absl::ZeroDuration()) {
+    // The harmonic mean, because a few requests without a deadline must not hide the others.
+    caller->slacks_seen = std::min(caller->slacks_seen + 1, kSlacksInMean);
+    caller->inverse_slack +=
+        (1 / absl::ToDoubleSeconds(slack) - caller->inverse_slack) / caller->slacks_seen;
+  }
+  absl::Duration part = absl::InfiniteDuration();
+  if (caller->inverse_slack > 0) part = absl::Seconds(kPartOfSlack / caller->inverse_slack);
+  return std::min(core_->options.max_queue_wait, std::max(part, kShortestLimit));
+}
+
+absl::Status Admission::OnArrival(const Request& request) {
+  Update();
+  const Work own = {.prompt_tokens = static_cast<double>(request.checked.prompt.size()),
+                    .answer_tokens = core_->forecast.AnswerTokens(request.max_tokens)};
+  const absl::Duration wait = WaitOf(*request.caller, own);
+  const absl::Duration needs = kMargin * OwnTime(request);
+  const absl::Duration left = request.checked.deadline - core_->now;
+  const absl::Duration max_wait = MaxWait(request.caller, left - needs);
+  if (wait > max_wait) {
+    return Refuse(
+        request,
+        absl::StrCat("it would wait for about ",
+                     absl::FormatDuration(absl::Ceil(wait, absl::Milliseconds(100))),
+                     "; at present requests may wait for ",
+                     absl::FormatDuration(absl::Floor(max_wait, absl::Milliseconds(100)))),
+        wait - max_wait / 2);
+  }
+  // If the newest requests go first, this one waits only for what the workers have begun.
+  const absl::Duration begins = NewestFirst() ? core_->forecast.TimeFor(AtWorkers()) : wait;
+  if (kMargin * begins + needs <= left) return absl::OkStatus();
+  return Refuse(
+      request,
+      absl::StrCat("it would end in about ",
+                   absl::FormatDuration(absl::Ceil(begins + needs, absl::Milliseconds(100))),
+                   ", and its deadline is in ",
+                   absl::FormatDuration(absl::Floor(left, absl::Milliseconds(1)))),
+      kMargin * begins + needs - left);
+}
+
+absl::Status Admission::OnTurn(const Request& request) {
+  const absl::Duration needs = kMargin * OwnTime(request);
+  const absl::Duration left = request.checked.deadline - core_->now;
+  if (needs <= left) return absl::OkStatus();
+  return Refuse(
+      request,
+      absl::StrCat("its answer takes about ",
+                   absl::FormatDuration(absl::Ceil(needs, absl::Milliseconds(100))),
+                   ", and after a wait of ", absl::FormatDuration(core_->now - request.queue.since),
+                   " its deadline is in ",
+                   absl::FormatDuration(absl::Floor(left, absl::Milliseconds(1)))),
+      prompt_wait_);
+}
+
+absl::Status Admission::QueueFull(const Request& request, std::string why) {
+  return Refuse(request, std::move(why), std::max(prompt_wait_, answer_wait_) / 2);
+}
+
+absl::Status Admission::WaitedTooLong(const Request& request) {
+  return Refuse(
+      request,
+      absl::StrCat("it has waited for ", absl::FormatDuration(core_->options.max_queue_wait),
+                   ", which is --max-queue-wait"),
+      std::max(prompt_wait_, answer_wait_) / 2);
+}
+
+absl::Status Admission::Refuse(const Request& request, std::string why, absl::Duration in) {
+  const bool decode =
+      answer_wait_ > prompt_wait_ || request.checked.mode == v1::SERVING_MODE_COLOCATED;
+  RequestMetrics& metrics = *core_->metrics;
+  const double tokens = static_cast<double>(request.checked.prompt.size()) +
+                        core_->forecast.AnswerTokens(request.max_tokens);
+  (decode ? metrics.decode_refused_tokens : metrics.prefill_refused_tokens)
+      .Add(static_cast<uint64_t>(tokens));
+  // The jitter keeps callers that were refused together from coming again together.
+  std::uniform_real_distribution<double> jitter(0.75, 1.25);
+  return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat("overloaded: ", why)),
+                        std::clamp(in, kSoonest, kLatest) * jitter(random_));
+}
+
+void Admission::Update() {
+  Work work = queue_->work();
+  work += AtWorkers();
+  prompt_wait_ = core_->forecast.PromptTime(work);
+  answer_wait_ = core_->forecast.AnswerTime(work);
+  const bool is_long = std::max(prompt_wait_, answer_wait_) > core_->options.max_queue_wait / 2;
+  if (is_long && !long_since_) long_since_ = core_->now;
+  if (!is_long) long_since_.reset();
+  queue_->SetNewestFirst(NewestFirst());
+}
+
+void Admission::NoteRound(bool tickets_wait) {
+  const v1::ServingMode mode = core_->options.mode;
+  const WorkerTable::Duties duties =
+      membership_->workers().DutiesOf(membership_->served(), mode, core_->now);
+  const bool decode_only = mode == v1::SERVING_MODE_COLOCATED || duties.prefill == 0;
+  const bool prompts = queue_->prompts_wait() || queue_->colocated_wait();
+  core_->forecast.SetBusy((prompts || duties.prompts_queue) && !tickets_wait,
+                          decode_only ? duties.decode : duties.prefill,
+                          tickets_wait || duties.batches_full || (decode_only && prompts),
+                          duties.decode, core_->now);
+  Update();
+  const auto set = [](Gauge& gauge, absl::Duration wait) {
+    gauge.Set(absl::ToInt64Milliseconds(wait));
+  };
+  RequestMetrics& metrics = *core_->metrics;
+  set(metrics.prefill_wait_ms, decode_only ? absl::ZeroDuration() : prompt_wait_);
+  set(metrics.decode_wait_ms, decode_only ? std::max(prompt_wait_, answer_wait_) : answer_wait_);
+}
+
+}  // namespace baton

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "absl/time/time.h"
+
+namespace baton {
+
+// Measures how many tokens per second a worker computes while the workers have more to do than they
+// can begin. Time with less to do does not count: workers are then slower than they could be. The
+// latest ten such seconds count most. Reads no clock; `now` never goes back.
+class WorkSpeed {
+ public:
+  // Notes whether the workers have more to do than they can begin, from `now` on, and the number of
+  // workers.
+  void SetBusy(bool busy, int workers, absl::Time now);
+  // Counts tokens that a worker has computed.
+  void Done(uint64_t tokens, absl::Time now);
+  // Tokens per second of one worker. Not set until a second and a few results were measured.
+  std::optional<double> PerWorker() const;
+  // Tokens per second of all workers.
+  std::optional<double> Total() const;
+
+ private:
+  void Advance(absl::Time now);
+
+  bool busy_ = false;
+  int workers_ = 0;
+  absl::Time last_ = absl::InfinitePast();
+  double tokens_ = 0, seconds_ = 0;  // Sums in which older values count less.
+  double measured_ = 0;              // Seconds that were measured so far.
+  int results_ = 0;                  // Calls of Done() that counted.
+};
+
+// Measures the time between two tokens of one sequence, as the mean over all sequences: their
+// number, divided by the tokens per second of all (Little's law). The latest two seconds count
+// most.
+class TokenPace {
+ public:
+  // Notes that `change` more sequences generate tokens from now on.
+  void Generating(int change, absl::Time now);
+  void Token(absl::Time now);
+  // Not set while too few tokens came lately.
+  std::optional<absl::Duration> PerToken(absl::Time now);
+
+ private:
+  void Advance(absl::Time now);
+
+  int generating_ = 0;
+  absl::Time last_ = absl::InfinitePast();
+  double sequence_seconds_ = 0, tokens_ = 0;  // Sums in which older values count less.
+};
+
+// Work that waits: tokens of prompts, and expected tokens of answers.
+struct Work {
+  double prompt_tokens = 0, answer_tokens = 0;
+  double tokens() const { return prompt_tokens + answer_tokens; }
+  Work& operator+=(const Work& other) {
+    prompt_tokens += other.prompt_tokens;
+    answer_tokens += other.answer_tokens;
+    return *this;
+  }
+  Work operator*(double factor) const { return {prompt_tokens * factor, answer_tokens * factor}; }
+  Work& operator-=(const Work& other) {
+    prompt_tokens -= other.prompt_tokens;
+    answer_tokens -= other.answer_tokens;
+    return *this;
+  }
+};
+
+// Predicts how long work takes, from how long work took lately. Core's loop thread only.
+//
+// Prompts and answers are computed at the same time, by different workers or in the same steps. So
+// the time for some work is the longer of the times for its prompts and for its answers, and each
+// speed is measured while the other kind of work goes on too.
+class Forecast {
+ public:
+  // Events.
+
+  // A prompt of `tokens` tokens is computed; `computed` of them were not cached.
+  void PromptDone(uint64_t tokens, uint64_t computed, absl::Time now);
+  // A sequence begins to generate tokens, or ceases to.
+  void Generating(int change, absl::Time now) { pace_.Generating(change, now); }
+  void TokenDone(absl::Time now);
+  // An answer of `tokens` tokens is complete, which could have had `max_tokens`.
+  void AnswerDone(uint64_t tokens, int max_tokens);
+  // Notes which work can't begin for lack of workers, and the numbers of workers that compute
+  // prompts and answers.
+  void SetBusy(bool prompts, int prompt_workers, bool answers, int answer_workers, absl::Time now);
+
+  // Predictions.
+
+  // Times for the prompts and for the answers of `work`. Zero while the speed is not known.
+  absl::Duration PromptTime(const Work& work) const;
+  absl::Duration AnswerTime(const Work& work) const;
+  absl::Duration TimeFor(const Work& work) const {
+    return std::max(PromptTime(work), AnswerTime(work));
+  }
+  // Expected tokens of an answer of at most `max_tokens` tokens (0: not known). It is the larger of
+  // the mean of the latest answers, and the same share of `max_tokens` as the latest answers had of
+  // theirs. If no answer is known, `max_tokens`.
+  double AnswerTokens(int max_tokens) const;
+  // Expected time from the moment at which one worker begins with a prompt of `prompt_tokens`
+  // tokens to the last token of its answer of `answer_tokens` tokens. Parts that are not known
+  // count as zero.
+  absl::Duration OwnTime(double prompt_tokens, double answer_tokens, absl::Time now);
+  // Prompt tokens that one worker computes in `time`, cached ones not counted. Not set if the speed
+  // is not known or `time` is infinite.
+  std::optional<uint64_t> PromptTokensIn(absl::Duration time) const;
+
+ private:
+  WorkSpeed prompts_, uncached_, answers_;
+  TokenPace pace_;
+  double mean_answer_ = 0, mean_limit_ = 0;  // Means of the answers' tokens and max_tokens.
+  int answers_seen_ = 0;
+};
+
+}  // namespace baton

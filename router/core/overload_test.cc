@@ -1,0 +1,302 @@
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/retry_after.h"
+#include "router/core/callers.h"
+#include "router/core/forecast.h"
+#include "router/core/request.h"
+#include "router/testing/router_core_fixture.h"
+
+// Tests of what the router does when the workers have too much to do: turns of the callers,
+// predictions, and refusals.
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+const absl::Time kStart = absl::FromUnixSeconds(1000);
+
+// --- WorkSpeed, TokenPace, Forecast ---
+
+TEST(WorkSpeedTest, CountsOnlyTimeInWhichThereIsMoreToDo) {
+  WorkSpeed speed;
+  absl::Time now = kStart;
+  speed.SetBusy(true, 2, now);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(speed.PerWorker().has_value(), i >= 8) << i;
+    now += absl::Milliseconds(125);
+    speed.Done(50, now);
+  }
+  EXPECT_NEAR(*speed.PerWorker(), 200, 20);
+  EXPECT_NEAR(*speed.Total(), 400, 40);
+  const double before = *speed.PerWorker();
+  speed.SetBusy(false, 2, now);
+  speed.Done(10, now + absl::Seconds(100));
+  EXPECT_EQ(*speed.PerWorker(), before);
+  // A third worker is as fast as the others.
+  speed.SetBusy(true, 3, now + absl::Seconds(200));
+  EXPECT_NEAR(*speed.Total(), 3 * before, 1);
+}
+
+TEST(WorkSpeedTest, FollowsAChange) {
+  WorkSpeed speed;
+  absl::Time now = kStart;
+  speed.SetBusy(true, 1, now);
+  for (const int tokens : {100, 20}) {
+    for (int i = 0; i < 600; ++i)
+      speed.Done(static_cast<uint64_t>(tokens), now += absl::Milliseconds(100));
+    EXPECT_NEAR(*speed.PerWorker(), 10 * tokens, tokens) << tokens;
+  }
+}
+
+TEST(TokenPaceTest, IsTheTimeBetweenTwoTokensOfASequence) {
+  TokenPace pace;
+  absl::Time now = kStart;
+  EXPECT_FALSE(pace.PerToken(now));
+  pace.Generating(8, now);
+  for (int step = 0; step < 100; ++step) {
+    now += absl::Milliseconds(50);
+    for (int i = 0; i < 8; ++i) pace.Token(now);
+  }
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(*pace.PerToken(now)), 50, 3);
+  pace.Generating(-7, now);
+  EXPECT_FALSE(pace.PerToken(now)) << "one sequence alone says nothing about many";
+}
+
+TEST(ForecastTest, AnswersAreExpectedToBeAsLongAsTheLatestOnes) {
+  Forecast forecast;
+  EXPECT_EQ(forecast.AnswerTokens(500), 500);
+  for (int i = 0; i < 100; ++i) forecast.AnswerDone(30, 1000);  // They stop by themselves.
+  EXPECT_EQ(forecast.AnswerTokens(0), 30);
+  EXPECT_EQ(forecast.AnswerTokens(10), 10);
+  EXPECT_EQ(forecast.AnswerTokens(1000), 30);
+  for (int i = 0; i < 1000; ++i) forecast.AnswerDone(i % 2 ? 10 : 90, i % 2 ? 10 : 90);
+  EXPECT_NEAR(forecast.AnswerTokens(90), 90, 2) << "they use all that they may";
+  EXPECT_NEAR(forecast.AnswerTokens(10), 10, 1);
+}
+
+TEST(ForecastTest, NothingIsPredictedBeforeASpeedIsKnown) {
+  Forecast forecast;
+  EXPECT_EQ(forecast.TimeFor({1e9, 1e9}), absl::ZeroDuration());
+  EXPECT_EQ(forecast.OwnTime(1e9, 1e9, kStart), absl::ZeroDuration());
+  EXPECT_FALSE(forecast.PromptTokensIn(absl::Seconds(1)));
+}
+
+// --- Callers ---
+
+TEST(CallersTest, WhoComesNewHasNoCreditAndNoDebt) {
+  Callers callers;
+  CheckedRequest checked;
+  checked.prompt = {1};
+  Request request(1, std::make_shared<CheckedRequest>(checked), 0,
+                  AnswerSoFar(1, checked.sampling, {}, std::nullopt, 10));
+  Caller* const heavy = callers.Join("heavy");
+  request.caller = heavy;
+  callers.BeginsToWait(heavy, nullptr);
+  callers.Began(request, 100);
+  EXPECT_EQ(heavy->turn(), 100u);
+  callers.Charge(request, 60);
+  EXPECT_EQ(heavy->turn(), 100u) << "expected tokens are now computed";
+  callers.Charge(request, 1000);
+  callers.Ended(request);
+  EXPECT_EQ(heavy->turn(), 1060u);
+  Caller* const fresh = callers.Join("fresh");
+  callers.BeginsToWait(fresh, &heavy->charged);
+  EXPECT_EQ(fresh->charged, 1060u);
+  // The debt stays while no other caller has had as much.
+  callers.Leave(heavy);
+  EXPECT_EQ(callers.size(), 2u);
+  EXPECT_EQ(callers.Join("heavy")->charged, 1060u);
+}
+
+TEST(CallersTest, TheNumberOfRememberedNamesIsBounded) {
+  Callers callers;
+  CheckedRequest checked;
+  checked.prompt = {1};
+  Request request(1, std::make_shared<CheckedRequest>(checked), 0,
+                  AnswerSoFar(1, checked.sampling, {}, std::nullopt, 10));
+  for (int i = 0; i < 20000; ++i) {
+    request.caller = callers.Join(absl::StrCat("caller ", i));
+    callers.Charge(request, static_cast<uint64_t>(i) + 1);
+    callers.Leave(request.caller);
+    ASSERT_LE(callers.size(), Callers::kMaxIdle + 1);
+  }
+  EXPECT_EQ(callers.Join("caller 19999")->charged, 20000u) << "who had the most is remembered";
+}
+
+// --- The core ---
+
+class OverloadedCoreTest : public ::testing::Test {
+ protected:
+  // One worker of each role. The prefill worker takes two prompts at a time.
+  void Start(RouterCoreOptions options) {
+    options.max_prompts_per_worker = 2;
+    hub_ = std::make_unique<CoreHarness>(std::move(options));
+    hub_->Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
+    hub_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
+  }
+  RequestKey Arrive(const std::string& caller, int prompt,
+                    absl::Duration deadline = absl::InfiniteDuration(), int max_tokens = 2) {
+    CheckedRequest request = CoreHarness::Request(Prompt(prompt), max_tokens);
+    request.request_id = absl::StrCat(caller, " ", ++requests_);
+    request.caller = caller;
+    request.deadline = hub_->now + deadline;
+    return hub_->Arrive(std::move(request));
+  }
+  // Answers the prompt that the prefill worker got first. Returns its caller; "" if it has none.
+  std::string ServeOne(absl::Duration prefill) {
+    hub_->Advance(prefill);
+    hub_->ReportAll();
+    for (const auto& [key, leg] : hub_->legs) {
+      if (!leg.prefill) continue;
+      const std::string id = leg.prefill_request.request_id();
+      hub_->RunToEnd(key);
+      return id.substr(0, id.find(' '));
+    }
+    return "";
+  }
+  const absl::Status& StatusOf(RequestKey key) { return *hub_->clients.at(key).status; }
+
+  std::unique_ptr<CoreHarness> hub_;
+  int requests_ = 0;
+};
+
+TEST_F(OverloadedCoreTest, CallersTakeTurnsByTokens) {
+  Start(CoreHarness::Options());
+  for (int i = 0; i < 60; ++i) Arrive("many", 100);
+  for (int i = 0; i < 10; ++i) Arrive("few", 100);
+  for (int i = 0; i < 10; ++i) Arrive("long", 1000);
+  std::map<std::string, int> served;
+  for (int i = 0; i < 22; ++i) ++served[ServeOne(absl::ZeroDuration())];
+  // Two requests of `many` ran before the others came.
+  EXPECT_GE(served["few"], 9);
+  EXPECT_LE(served["long"], 2);
+  EXPECT_LE(served["many"], 13);
+}
+
+TEST_F(OverloadedCoreTest, ACallerThatFillsTheQueueMakesPlaceForOthers) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_queued = 10;
+  Start(options);
+  std::vector<RequestKey> many;
+  for (int i = 0; i < 13; ++i) many.push_back(Arrive("many", 5));
+  ASSERT_TRUE(hub_->clients.at(many[12]).status) << "two run, ten wait";
+  EXPECT_THAT(std::string(StatusOf(many[12]).message()),
+              HasSubstr("the queue of 10 requests is full"));
+  const RequestKey other = Arrive("other", 5);
+  EXPECT_FALSE(hub_->clients.at(other).status);
+  ASSERT_TRUE(hub_->clients.at(many[11]).status)
+      << "the newest request of the caller with the most";
+  EXPECT_EQ(StatusOf(many[11]).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RetryAfter(StatusOf(many[11])));
+  EXPECT_FALSE(hub_->clients.at(many[10]).status);
+}
+
+TEST_F(OverloadedCoreTest, ARequestThatWouldWaitForTooLongIsRefusedAtOnce) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_queue_wait = absl::Seconds(5);
+  Start(options);
+  for (int i = 0; i < 30; ++i) Arrive("a", 100);
+  for (int i = 0; i < 10; ++i) ServeOne(absl::Milliseconds(300));  // About 3 prompts per second.
+  int waits = 0;
+  absl::Status refusal;
+  while (refusal.ok()) {
+    const RequestKey key = Arrive("a", 100);
+    if (hub_->clients.at(key).status) {
+      refusal = StatusOf(key);
+    } else {
+      ASSERT_LT(++waits, 100);
+    }
+  }
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr("overloaded: it would wait for about "));
+  const auto again = RetryAfter(refusal);
+  ASSERT_TRUE(again);
+  EXPECT_GE(*again, absl::Milliseconds(750));
+  EXPECT_LE(*again, absl::Seconds(75));
+  EXPECT_NEAR(static_cast<double>(hub_->core.queued()), 5 / 0.3, 4);
+  // Another caller has its own share of the time.
+  const RequestKey other = Arrive("b", 100);
+  EXPECT_FALSE(hub_->clients.at(other).status);
+}
+
+TEST_F(OverloadedCoreTest, NoOneWaitsLongerThanMaxQueueWait) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_queue_wait = absl::Seconds(5);
+  options.leg_silence_limit = absl::Seconds(100);
+  Start(options);
+  Arrive("a", 5);
+  Arrive("a", 5);
+  const RequestKey waits = Arrive("a", 5);
+  for (int i = 0; i < 49; ++i) {
+    hub_->Advance(absl::Milliseconds(100));
+    hub_->ReportAll();
+  }
+  EXPECT_FALSE(hub_->clients.at(waits).status);
+  hub_->Advance(absl::Milliseconds(100));
+  ASSERT_TRUE(hub_->clients.at(waits).status);
+  EXPECT_EQ(StatusOf(waits).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(StatusOf(waits).message()), HasSubstr("it has waited for 5s"));
+  EXPECT_TRUE(RetryAfter(StatusOf(waits)));
+}
+
+TEST_F(OverloadedCoreTest, ARequestThatCanNotEndBeforeItsDeadlineIsRefused) {
+  Start(CoreHarness::Options());
+  for (int i = 0; i < 40; ++i) Arrive("a", 100);
+  for (int i = 0; i < 10; ++i) ServeOne(absl::Milliseconds(300));
+  const RequestKey late = Arrive("a", 100, absl::Seconds(8));  // About 9 s of work come first.
+  ASSERT_TRUE(hub_->clients.at(late).status);
+  EXPECT_EQ(StatusOf(late).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RetryAfter(StatusOf(late)));
+  const RequestKey patient = Arrive("a", 100, absl::Seconds(60));
+  EXPECT_FALSE(hub_->clients.at(patient).status);
+}
+
+// After a second with a predicted wait of more than half of the limit.
+TEST_F(OverloadedCoreTest, TheNewestGoesFirstOnceTheWaitIsLong) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_queue_wait = absl::Seconds(20);
+  Start(options);
+  std::vector<RequestKey> keys;
+  for (int i = 0; i < 60; ++i) keys.push_back(Arrive("a", 100));
+  for (int i = 0; i < 12; ++i) ServeOne(absl::Milliseconds(300));
+  // The next place goes to the newest request, not to the oldest one.
+  const RequestKey newest = Arrive("a", 101);
+  for (int i = 0; i < 3; ++i) ServeOne(absl::Milliseconds(300));
+  ASSERT_TRUE(hub_->clients.at(newest).status);
+  EXPECT_TRUE(StatusOf(newest).ok());
+  EXPECT_FALSE(hub_->clients.at(keys[30]).status);
+}
+
+// A decode worker that takes its blocks back has not failed. Such retries count against no limit
+// for failures.
+TEST_F(OverloadedCoreTest, PreemptionIsNoFailure) {
+  RequestMetrics metrics;
+  RouterCoreOptions options = CoreHarness::Options();
+  options.metrics = &metrics;
+  hub_ = std::make_unique<CoreHarness>(options);
+  hub_->AttachFour();
+  for (int i = 0; i < 30; ++i) hub_->Arrive(Prompt(5), 6);
+  std::vector<LegKey> prefills;
+  for (const auto& [key, leg] : hub_->legs) prefills.push_back(key);
+  ASSERT_EQ(prefills.size(), 30u);
+  for (const LegKey prefill : prefills) {
+    hub_->Ticket(prefill);
+    hub_->First(prefill);
+    const LegKey decode = hub_->DecodeLegOf(prefill);
+    hub_->Reserve(decode);
+    hub_->Tokens(decode, 0, 2);
+    hub_->End(decode, absl::ResourceExhaustedError("preempted: all KV blocks are taken"));
+  }
+  hub_->Advance(absl::Seconds(1));
+  for (const auto& [key, client] : hub_->clients) {
+    EXPECT_FALSE(client.status) << *client.status;
+  }
+  EXPECT_EQ(metrics.retries_refused.value(), 0u);
+  EXPECT_EQ(metrics.decode_failures.value(), 0u);
+}
+
+}  // namespace
+}  // namespace baton

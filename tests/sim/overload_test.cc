@@ -1,0 +1,265 @@
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <numeric>
+#include <random>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/log.h"
+#include "common/rpc/retry_after.h"
+#include "gtest/gtest.h"
+#include "tests/sim/sim_cluster.h"
+
+// More work than the workers can do: how much of what they do is of use.
+namespace baton {
+namespace {
+
+// Returns the value of an environment variable, or `otherwise`.
+int Setting(const char* name, int otherwise) {
+  const char* given = std::getenv(name);
+  int value = otherwise;
+  return given != nullptr && absl::SimpleAtoi(given, &value) ? value : otherwise;
+}
+
+// Llama 3 8B with 16-bit weights on an NVIDIA L4 (121 TFLOP/s dense, of which GEMMs reach half; 300
+// GB/s): 0.27 ms for a prompt token, 55 ms to read the weights in a decode step.
+SimCluster::Options Cluster(uint64_t seed, v1::ServingMode mode) {
+  SimCluster::Options options;
+  options.seed = seed;
+  options.mode = mode;
+  options.prefill_workers = 1;
+  options.decode_workers = 2;
+  options.prefill = {.chunk_tokens = 256, .slice_bytes = 4096};
+  options.decode = {.max_batch = 32, .chunk_tokens = 128};
+  options.prefill_times = {.per_step = absl::Milliseconds(8), .per_row = absl::Microseconds(270)};
+  options.decode_times = {.per_step = absl::Milliseconds(55), .per_row = absl::Microseconds(300)};
+  options.prefill_blocks = 1024;
+  options.decode_blocks = 1024;
+  return options;
+}
+
+// Describes the requests of one caller.
+struct Kind {
+  std::string caller = "a";
+  double rate = 1;  // requests per second
+  int min_prompt = 50, max_prompt = 300;
+  int min_answer = 10, max_answer = 70;
+  absl::Duration deadline = absl::Seconds(10);
+};
+
+class Load {
+ public:
+  Load(uint64_t seed, v1::ServingMode mode) : random_(seed), cluster_(Cluster(seed, mode)) {}
+
+  // Sends requests of all kinds until `seconds` have passed.
+  void Run(const std::vector<Kind>& kinds, int seconds) {
+    begin_ = cluster_.now() + absl::Seconds(2);
+    end_ = begin_ + absl::Seconds(seconds);
+    std::vector<CheckedRequest> requests;
+    for (const Kind& kind : kinds) {
+      std::exponential_distribution<double> gap(kind.rate);
+      for (absl::Time at = begin_; at < end_; at += absl::Seconds(gap(random_))) {
+        requests.push_back(Next(kind, at, requests.size()));
+      }
+    }
+    std::stable_sort(requests.begin(), requests.end(),
+                     [](const auto& a, const auto& b) { return a.arrival < b.arrival; });
+    for (CheckedRequest& request : requests) {
+      const absl::Time at = request.arrival;
+      clients_.push_back(cluster_.Add(std::move(request)));
+      if (clients_.size() % 200 == 0) cluster_.RunUntil(at);
+    }
+    cluster_.RunUntil(end_);
+  }
+  void Drain() {
+    cluster_.RunUntilIdle(absl::Minutes(10));
+    cluster_.ExpectAllBack();
+    for (const SimClient* client : clients_) {
+      if (client->status->ok()) {
+        ASSERT_EQ(client->tokens, cluster_.Expected(client->request)) << client->request.request_id;
+      }
+    }
+  }
+
+  struct Rate {
+    double answers = 0, tokens = 0;  // per second
+  };
+  // Complete answers and their tokens per second, from `from` seconds after the begin to the end.
+  Rate Good(int from) const {
+    const absl::Time begin = begin_ + absl::Seconds(from);
+    Rate rate;
+    for (const SimClient* client : clients_) {
+      if (!client->status || !client->status->ok()) continue;
+      if (client->times.back() < begin || client->times.back() >= end_) continue;
+      rate.answers += 1;
+      rate.tokens += static_cast<double>(client->tokens.size());
+    }
+    const double seconds = absl::ToDoubleSeconds(end_ - begin);
+    return {rate.answers / seconds, rate.tokens / seconds};
+  }
+  // Share of the shown tokens that went to requests that then failed.
+  double Wasted() const {
+    double shown = 0, wasted = 0;
+    for (const SimClient* client : clients_) {
+      shown += static_cast<double>(client->tokens.size());
+      if (!client->status->ok()) wasted += static_cast<double>(client->tokens.size());
+    }
+    return shown == 0 ? 0 : wasted / shown;
+  }
+  // Tokens of prompts and answers that were computed for each caller in each second.
+  std::map<std::string, std::vector<double>> Computed() const {
+    std::map<std::string, std::vector<double>> computed;
+    const auto seconds = static_cast<size_t>(absl::ToInt64Seconds(end_ - begin_));
+    for (const SimClient* client : clients_) {
+      std::vector<double>& of = computed[client->request.caller];
+      of.resize(seconds);
+      for (size_t i = 0; i < client->times.size(); ++i) {
+        const auto second = static_cast<size_t>(absl::ToInt64Seconds(client->times[i] - begin_));
+        const double prompt = i == 0 ? static_cast<double>(client->request.prompt.size()) : 0;
+        if (second < seconds) of[second] += 1 + prompt;
+      }
+    }
+    return computed;
+  }
+  std::string Statuses() const {
+    std::map<std::string, int> counts;
+    for (const SimClient* client : clients_) {
+      ++counts[client->status ? absl::StatusCodeToString(client->status->code()) : "none"];
+    }
+    std::string text;
+    for (const auto& [code, count] : counts) absl::StrAppend(&text, " ", code, " ", count);
+    return text;
+  }
+  const std::vector<SimClient*>& clients() const { return clients_; }
+
+ private:
+  int Between(int low, int high) {
+    return low + static_cast<int>(random_() % static_cast<uint64_t>(high - low + 1));
+  }
+  CheckedRequest Next(const Kind& kind, absl::Time at, size_t number) {
+    CheckedRequest request;
+    request.request_id = absl::StrCat("r", number);
+    request.caller = kind.caller;
+    const int prompt = Between(kind.min_prompt, kind.max_prompt);
+    for (int i = 0; i < prompt; ++i) {
+      request.prompt.push_back(static_cast<TokenId>(random_() % 256));
+    }
+    request.sampling.max_tokens = Between(kind.min_answer, kind.max_answer);
+    request.sampling.seed = random_();
+    request.arrival = at;
+    request.deadline = at + kind.deadline;
+    return request;
+  }
+
+  std::mt19937_64 random_;
+  SimCluster cluster_;
+  std::vector<SimClient*> clients_;
+  absl::Time begin_, end_;
+};
+
+class OverloadTest : public ::testing::TestWithParam<v1::ServingMode> {
+ protected:
+  OverloadTest() { SetLogLevel(Severity::kError); }
+};
+
+TEST_P(OverloadTest, GoodputStaysNearTheCapacity) {
+  const int seconds = Setting("BATON_OVERLOAD_SECONDS", 30);
+  const int warm = seconds / 3;
+  Load whole(1, GetParam());
+  whole.Run({{.rate = 40, .deadline = absl::InfiniteDuration()}}, seconds);
+  const Load::Rate capacity = whole.Good(warm);
+  std::cout << "capacity " << capacity.answers << " answers and " << capacity.tokens
+            << " tokens per second;" << whole.Statuses() << "\n";
+  for (int seed = 1; seed <= Setting("BATON_OVERLOAD_SEEDS", 1); ++seed) {
+    for (const double times : {0.7, 2.0, 3.0, 10.0}) {
+      Load load(static_cast<uint64_t>(seed), GetParam());
+      load.Run({{.rate = capacity.answers * times}}, seconds);
+      load.Drain();
+      const Load::Rate good = load.Good(warm);
+      std::cout << "seed " << seed << ", " << times << " times: " << good.answers / capacity.answers
+                << " of the answers and " << good.tokens / capacity.tokens
+                << " of the tokens, wasted " << load.Wasted() << ";" << load.Statuses() << "\n";
+      if (times < 1) {
+        for (const SimClient* client : load.clients()) {
+          EXPECT_TRUE(client->status->ok()) << *client->status;
+        }
+        continue;
+      }
+      EXPECT_GE(good.answers, 0.85 * capacity.answers);
+      // Long answers are refused somewhat more often than short ones.
+      EXPECT_GE(good.tokens, 0.75 * capacity.tokens);
+      EXPECT_LE(load.Wasted(), 0.05);
+      for (const SimClient* client : load.clients()) {
+        if (!absl::IsResourceExhausted(*client->status)) continue;
+        EXPECT_TRUE(RetryAfter(*client->status)) << *client->status;
+      }
+    }
+  }
+}
+
+// Three callers that all want more than their share.
+TEST_P(OverloadTest, CallersGetEqualShares) {
+  for (int seed = 1; seed <= Setting("BATON_OVERLOAD_SEEDS", 1); ++seed) {
+    Load load(static_cast<uint64_t>(seed), GetParam());
+    load.Run({{.caller = "short",
+               .rate = 40,
+               .min_prompt = 20,
+               .max_prompt = 40,
+               .deadline = absl::Minutes(1)},
+              {.caller = "prompts",
+               .rate = 20,
+               .min_prompt = 300,
+               .max_prompt = 400,
+               .min_answer = 5,
+               .max_answer = 20,
+               .deadline = absl::Minutes(1)},
+              {.caller = "answers",
+               .rate = 60,
+               .min_prompt = 20,
+               .max_prompt = 60,
+               .min_answer = 60,
+               .max_answer = 100,
+               .deadline = absl::Minutes(1)}},
+             40);
+    load.Drain();
+    for (const SimClient* client : load.clients()) {
+      EXPECT_TRUE(client->status->ok() || absl::IsResourceExhausted(*client->status))
+          << *client->status;
+    }
+    const auto computed = load.Computed();
+    std::map<std::string, double> worst;
+    constexpr size_t kWindow = 10, kWarm = 10;
+    for (size_t from = kWarm; from + kWindow <= computed.begin()->second.size(); ++from) {
+      const auto sum = [&](const std::vector<double>& of) {
+        return std::accumulate(of.begin() + static_cast<ptrdiff_t>(from),
+                               of.begin() + static_cast<ptrdiff_t>(from + kWindow), 0.0);
+      };
+      double all = 0;
+      for (const auto& [caller, of] : computed) all += sum(of);
+      for (const auto& [caller, of] : computed) {
+        const double share = sum(of) / (all / static_cast<double>(computed.size()));
+        if (worst.try_emplace(caller, share).first->second > share) worst[caller] = share;
+      }
+    }
+    for (const auto& [caller, share] : worst) {
+      std::cout << "seed " << seed << ", " << caller << ": at least " << share
+                << " of the fair share;" << load.Statuses() << "\n";
+      if (GetParam() != v1::SERVING_MODE_AUTO) EXPECT_GE(share, 0.8) << caller;
+      EXPECT_GE(share, 0.7) << caller;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, OverloadTest,
+                         ::testing::Values(v1::SERVING_MODE_DISAGGREGATED,
+                                           v1::SERVING_MODE_COLOCATED, v1::SERVING_MODE_AUTO),
+                         [](const auto& info) {
+                           return info.param == v1::SERVING_MODE_AUTO        ? "Auto"
+                                  : info.param == v1::SERVING_MODE_COLOCATED ? "Colocated"
+                                                                             : "Disaggregated";
+                         });
+
+}  // namespace
+}  // namespace baton
