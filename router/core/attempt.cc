@@ -449,6 +449,13 @@ Attempt::End Attempt::PrefillFailed(const Leg& leg, absl::Status status) {
     ++core_.counters.prefill_refused;
     return Refused(leg.worker, std::move(status));
   }
+  if (absl::IsFailedPrecondition(status) && decode_leg_ != nullptr) {
+    // The lease on the KV ran out: the decode worker took the ticket, and did not read in time.
+    request_.NoteFailedBy(decode_worker_);
+    return Broken(decode_leg_, absl::UnavailableError(absl::StrCat(
+                                   "decode on ", request_.summary.decode_address,
+                                   " did not read the KV in time: ", status.message())));
+  }
   request_.NoteFailedBy(leg.worker);
   return Broken(&leg, std::move(status));
 }

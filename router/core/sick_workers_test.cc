@@ -356,6 +356,75 @@ TEST_F(SickWorkersTest, ASilentStreamIsGivenUp) {
   EXPECT_EQ(metrics_.decode_failures.value(), 1u);
 }
 
+// Serves one request. The attempts that d1 gets fail.
+void FailOne(CoreHarness* h) {
+  const RequestKey r = h->Arrive(Prompt(5), 6);
+  while (!h->clients.at(r).status) {
+    h->Advance(absl::Milliseconds(20));
+    h->ReportAll();
+    const LegKey prefill = h->PrefillLeg();
+    if (prefill == 0) continue;
+    h->Ticket(prefill);
+    h->First(prefill);
+    const LegKey decode = h->DecodeLegOf(prefill);
+    if (h->At(decode).worker.address == "d1:1") {
+      h->End(decode, absl::InternalError("the device failed"));
+    } else {
+      h->FinishDecode(decode);
+    }
+  }
+}
+
+// A worker in use that is full now is better than one that fails everything.
+TEST(EjectedWorkerTest, GetsNoTicketWhileTheOthersAreFull) {
+  RequestMetrics metrics;
+  RouterCoreOptions options = CoreHarness::Options();
+  options.metrics = &metrics;
+  CoreHarness h(options);
+  h.AttachFour();
+  for (int i = 0; i < 50; ++i) FailOne(&h);
+  ASSERT_EQ(metrics.decode_workers[RequestMetrics::kEjected].value(), 1);
+  // Begins shortly after a probe, so that the next one is not due.
+  const uint64_t failures = metrics.decode_failures.value();
+  while (metrics.decode_failures.value() == failures) FailOne(&h);
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  const LegKey prefill = h.PrefillLeg();
+  h.Ticket(prefill);
+  h.First(prefill);
+  for (int i = 0; i < 2; ++i) {
+    const LegKey decode = h.DecodeLeg();
+    ASSERT_NE(decode, 0u);
+    ASSERT_EQ(h.At(decode).worker.address, "d2:1") << i;
+    h.End(decode, absl::ResourceExhaustedError("full"));
+    EXPECT_EQ(h.DecodeLeg(), 0u);
+    h.Advance(absl::Milliseconds(100));
+  }
+  h.FinishDecode(h.DecodeLeg());
+  EXPECT_TRUE(h.clients.at(r).status->ok());
+}
+
+// If a decode worker takes a ticket and does not read, the lease runs out at the prefill worker.
+TEST(EjectedWorkerTest, IsTheOneThatDidNotReadBeforeTheLeaseRanOut) {
+  RequestMetrics metrics;
+  RouterCoreOptions options = CoreHarness::Options();
+  options.metrics = &metrics;
+  CoreHarness h(options);
+  h.AttachFour();
+  h.Arrive(Prompt(5), 6);
+  const LegKey prefill = h.PrefillLeg();
+  h.Ticket(prefill);
+  h.First(prefill);
+  const std::string silent = h.At(h.DecodeLeg()).worker.address;
+  h.End(prefill, absl::FailedPreconditionError("no reader renewed its lease in 5s"));
+  h.Advance(absl::Milliseconds(20));
+  EXPECT_EQ(metrics.decode_failures.value(), 1u);
+  EXPECT_EQ(metrics.prefill_failures.value(), 0u);
+  const LegKey again = h.PrefillLeg();
+  ASSERT_NE(again, 0u);
+  h.Ticket(again);
+  EXPECT_NE(h.At(h.DecodeLeg()).worker.address, silent);
+}
+
 // A prompt may take as long as a worker that computes 1,000 tokens per minute needs for all its
 // prompts.
 TEST_F(RouterCoreTest, APrefillWorkerThatHangsIsGivenUpLaterForALongPrompt) {

@@ -523,11 +523,10 @@ ChosenWorker WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,
   *partners = static_cast<int>(all.size());
   Found found;
   for (const Worker* worker : all) {
-    if (std::find(refused_by.begin(), refused_by.end(), worker->name.key) != refused_by.end()) {
-      continue;
-    }
-    found.Add(*worker, /*free=*/true, now,
-              [&] { return CandidateOf(LegKind::kDecode, *worker, need); });
+    // A worker in use that is full now still keeps the ticket from ejected ones.
+    const bool free =
+        std::find(refused_by.begin(), refused_by.end(), worker->name.key) == refused_by.end();
+    found.Add(*worker, free, now, [&] { return CandidateOf(LegKind::kDecode, *worker, need); });
   }
   std::vector<RouteCandidate>& candidates = found.Best();
   if (candidates.empty()) return {};

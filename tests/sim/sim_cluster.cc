@@ -43,7 +43,8 @@ struct SimCluster::Worker {
   v1::WorkerRole role;
   int model = 0;
   bool draining = false;
-  bool killed = false;   // the process has ended, and its parts were destroyed
+  bool killed = false;  // the process has ended, and its parts were destroyed
+  Health health = Health::kWell;
   AttachKey attach = 0;  // the same number at each router
   v1::Registration registration;
   std::unique_ptr<Transport> wire;
@@ -109,9 +110,11 @@ struct SimCluster::Worker {
 struct SimCluster::Leg {
   Worker* worker = nullptr;
   std::optional<uint64_t> job;
-  bool begun = false;  // the RPC has arrived at the worker
-  bool ended = false;  // its end has arrived at the router, or is on its way
-  bool lost = false;   // the worker was killed, and what is still on its way never arrives
+  bool begun = false;   // the RPC has arrived at the worker
+  bool ended = false;   // its end has arrived at the router, or is on its way
+  bool lost = false;    // the worker was killed, and what is still on its way never arrives
+  bool silent = false;  // the worker sends nothing until the RPC is cancelled
+  bool lies = false;
   bool paused = false;
   std::deque<CoreEvent> held;  // events that arrived while the leg was paused
   absl::Time last_out = absl::InfinitePast(), last_in = absl::InfinitePast();
@@ -415,9 +418,30 @@ void SimCluster::Unpause(Router* router, Leg* leg) {
 void SimCluster::Said(Router* router, LegKey key, CoreEvent event) {
   Leg* leg = router->legs.at(key).get();
   leg->ended |= std::holds_alternative<LegEnded>(event);
+  if (leg->lies) Falsify(&event);
   Later(&leg->last_in, [this, router, leg, event = std::move(event)] {
     if (!leg->lost) Deliver(router, leg, event);
   });
+}
+
+void SimCluster::Falsify(CoreEvent* event) {
+  const auto falsify = [this](v1::Token* token) {
+    if (random_() % 2 == 0) {
+      token->set_token_id(token->token_id() + options_.vocab);
+    } else {
+      token->set_position(token->position() + 2);
+    }
+  };
+  if (auto* prefill = std::get_if<PrefillSaid>(event);
+      prefill && prefill->event.has_first_token()) {
+    falsify(prefill->event.mutable_first_token()->mutable_token());
+  } else if (auto* decode = std::get_if<DecodeSaid>(event); decode && decode->event.has_tokens()) {
+    for (v1::Token& token : *decode->event.mutable_tokens()->mutable_tokens()) falsify(&token);
+  }
+}
+
+void SimCluster::SetHealth(int worker, Health health) {
+  workers_.at(static_cast<size_t>(worker))->health = health;
 }
 
 template <class Job>
@@ -439,7 +463,12 @@ void SimCluster::StartLeg(Router* router, LegKey key, const WorkerName& worker,
       return Said(router, key, LegEnded{key, absl::UnavailableError("the worker is gone")});
     }
     leg->begun = true;
-    submit(leg);
+    leg->silent = leg->worker->health == Health::kSilent;
+    leg->lies = leg->worker->health == Health::kLies;
+    if (leg->worker->health == Health::kFails) {
+      return Said(router, key, LegEnded{key, absl::InternalError("the device failed")});
+    }
+    if (!leg->silent) submit(leg);
   });
 }
 
@@ -522,9 +551,13 @@ void SimCluster::Carry(Router* router, CoreAction action) {
   } else if (auto* cancel = std::get_if<CancelLeg>(&action)) {
     Leg* leg = leg_of(cancel->leg);
     if (leg == nullptr) return;
-    Later(&leg->last_out, [leg_of, key = cancel->leg] {
+    Later(&leg->last_out, [this, router, leg_of, key = cancel->leg] {
       const Leg* cancelled = leg_of(key);
-      if (cancelled == nullptr || !cancelled->job || cancelled->worker->killed) return;
+      if (cancelled == nullptr || cancelled->worker->killed) return;
+      if (cancelled->silent && !cancelled->ended) {
+        return Said(router, key, LegEnded{key, absl::CancelledError("cancelled")});
+      }
+      if (!cancelled->job) return;
       cancelled->worker->core()->Cancel(*cancelled->job);
     });
     Unpause(router, leg);  // resumes the leg, so that its end arrives

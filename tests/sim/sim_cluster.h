@@ -123,6 +123,16 @@ class SimCluster {
   // the address of the killed worker, or a new one.
   int Restart(int killed, bool same_address);
 
+  // How a worker treats the requests that it gets. It goes on reporting its load.
+  enum class Health {
+    kWell,
+    kFails,   // fails each request with Internal
+    kSilent,  // takes each request, and never sends anything
+    kLies,    // sends answers in which positions or token ids can't be right
+  };
+  // Sets how a worker treats new requests, from now on.
+  void SetHealth(int worker, Health health);
+
   // Sets the faults of every decode worker's transport, from now on. Restarted workers keep them.
   void SetFaults(const FaultyTransport::Faults& faults);
   // Fails the test if a block, lease, pull, job, leg or request is left, at a router or at a worker
@@ -168,6 +178,8 @@ class SimCluster {
   template <class Job>
   void Forget(Router* router, LegKey leg, Job job);
   void Said(Router* router, LegKey leg, CoreEvent event);
+  // Changes what a lying worker says, so that it can't be right.
+  void Falsify(CoreEvent* event);
   void Deliver(Router* router, Leg* leg, CoreEvent event);
   void Unpause(Router* router, Leg* leg);
   void SendToClientNow(Router* router, SendToClient action);
