@@ -557,11 +557,13 @@ absl::Time Attempt::TooSilentAt(const Leg& leg) const {
   const bool decodes = !leg.prefill && handed_over_;
   const bool computes_prompt =
       leg.prefill ? ticket_ && !times_.first_token : colocated_ && reserved_ && !handed_over_;
-  if (!decodes && !computes_prompt) return absl::InfiniteFuture();
+  const Worker* worker = workers_.Find(leg.worker);
+  // A worker whose queue is empty, as it reports, has no reason to let the request wait.
+  const bool forgotten = (leg.prefill ? !ticket_ : colocated_ && !reserved_) && worker != nullptr &&
+                         worker->load.waiting() == 0;
+  if (!decodes && !computes_prompt && !forgotten) return absl::InfiniteFuture();
   uint64_t thousands = 1;
-  if (const Worker* worker = workers_.Find(leg.worker); computes_prompt && worker != nullptr) {
-    thousands += worker->prompt_tokens / 1000;
-  }
+  if (!decodes && worker != nullptr) thousands += worker->prompt_tokens / 1000;
   return leg.heard + core_.options.leg_silence_limit * static_cast<int64_t>(thousands);
 }
 

@@ -384,8 +384,9 @@ TEST_F(RouterCoreTest, AWorkerThatIsSilentAndWithoutReportsCountsAsDead) {
   ExpectAnswer(r, 5, 6);
 }
 
-TEST_F(RouterCoreTest, ASilentLegOfAWorkerThatReportsIsLeftAlone) {
+TEST_F(RouterCoreTest, ASilentLegWaitsInTheQueueOfAWorkerThatReports) {
   h.AttachFour();
+  for (auto& [key, load] : h.loads) load.set_waiting(1);
   const RequestKey r = h.Arrive(Prompt(5), 6);
   const LegKey prefill = h.PrefillLeg();
   for (int s = 0; s < 60; ++s) {

@@ -132,6 +132,7 @@ TEST_F(SeveralAnswersTest, ThatDoNotFitLeaveTheQueueTogether) {
 
 TEST_F(SeveralAnswersTest, OneThatEndedLongAgoDoesNotCutTheOthers) {
   h.AttachFour();
+  for (auto& [key, load] : h.loads) load.set_waiting(1);  // Answer 1 waits in its worker's queue.
   const RequestKey r = h.Arrive(Several(2));
   h.RunToEnd(h.PrefillLegOfAnswer(0));
   for (int second = 0; second < 120; ++second) {

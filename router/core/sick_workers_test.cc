@@ -341,8 +341,10 @@ TEST_F(SickWorkersTest, ASilentStreamIsGivenUp) {
       hub_->ReportAll();
     }
   };
+  for (auto& [key, load] : hub_->loads) load.set_waiting(1);
   wait(100);
   EXPECT_EQ(hub_->DecodeLeg(), silent) << "the prompt may wait in the worker's queue";
+  for (auto& [key, load] : hub_->loads) load.set_waiting(0);
   hub_->Reserve(silent);
   wait(59);
   hub_->Tokens(silent, 0, 1);
@@ -423,6 +425,24 @@ TEST(EjectedWorkerTest, IsTheOneThatDidNotReadBeforeTheLeaseRanOut) {
   ASSERT_NE(again, 0u);
   h.Ticket(again);
   EXPECT_NE(h.At(h.DecodeLeg()).worker.address, silent);
+}
+
+// The worker reports that nothing waits in its queue, and never begins with the prompt.
+TEST_F(SickWorkersTest, ARequestThatItsWorkerHasForgottenIsGivenUp) {
+  Attach(2);
+  hub_->Arrive(Prompt(5), 6);
+  const LegKey forgotten = hub_->DecodeLeg();
+  const std::string address = hub_->At(forgotten).worker.address;
+  int seconds = 0;
+  while (hub_->DecodeLeg() == forgotten && seconds < 1000) {
+    hub_->Advance(absl::Seconds(1));
+    hub_->ReportAll();
+    ++seconds;
+  }
+  EXPECT_GE(seconds, 60);
+  EXPECT_LE(seconds, 66);
+  ASSERT_NE(hub_->DecodeLeg(), 0u);
+  EXPECT_NE(hub_->At(hub_->DecodeLeg()).worker.address, address);
 }
 
 // A prompt may take as long as a worker that computes 1,000 tokens per minute needs for all its

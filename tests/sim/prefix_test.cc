@@ -66,7 +66,7 @@ class History {
       ASSERT_TRUE(client->status) << request.request_id;
       const std::vector<TokenId> expected = cluster_.Expected(request);
       if (!client->status->ok()) {
-        // Where many attempts break, a request may fail because of the limits on retries.
+        // If many attempts break, a request may fail because of the limits on retries.
         const bool given_up = counters_of(*client).migrations >= 10 && GaveUp(*client->status);
         EXPECT_TRUE(client->cancelled || given_up) << request.request_id << ": " << *client->status;
         totals->given_up += given_up;

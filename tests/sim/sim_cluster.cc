@@ -271,6 +271,7 @@ int SimCluster::Kill(int number, absl::Duration notice) {
       if (leg->worker != worker || !leg->begun) continue;
       leg->lost = random_() % 2 == 0;
       if (leg->ended && !leg->lost) continue;
+      leg->held.clear();
       ++open;
       leg->ended = true;
       leg->last_in = within_notice(leg->last_in);
@@ -453,11 +454,12 @@ void SimCluster::Forget(Router* router, LegKey key, Job job) {
 }
 
 void SimCluster::StartLeg(Router* router, LegKey key, const WorkerName& worker,
-                          const std::string& request_id, std::function<void(Leg*)> submit) {
+                          const std::string& request_id, absl::Time deadline,
+                          std::function<void(Leg*)> submit) {
   Leg* leg = (router->legs[key] = std::make_unique<Leg>()).get();
   leg->worker = Find(worker);
   NoteModel(request_id, *leg->worker);
-  Later(&leg->last_out, [this, router, key, leg, submit = std::move(submit)] {
+  Later(&leg->last_out, [this, router, key, leg, deadline, submit = std::move(submit)] {
     // A process with another epoch at this address refuses with the same status.
     if (leg->worker->killed) {
       return Said(router, key, LegEnded{key, absl::UnavailableError("the worker is gone")});
@@ -468,14 +470,20 @@ void SimCluster::StartLeg(Router* router, LegKey key, const WorkerName& worker,
     if (leg->worker->health == Health::kFails) {
       return Said(router, key, LegEnded{key, absl::InternalError("the device failed")});
     }
-    if (!leg->silent) submit(leg);
+    if (!leg->silent) return submit(leg);
+    if (deadline == absl::InfiniteFuture()) return;
+    deliveries_.emplace(std::max(now_, deadline), [this, router, key] {
+      const auto found = router->legs.find(key);
+      if (found == router->legs.end() || found->second->ended || found->second->lost) return;
+      Said(router, key, LegEnded{key, absl::DeadlineExceededError("Deadline Exceeded")});
+    });
   });
 }
 
 void SimCluster::Start(Router* router, StartPrefill action) {
   const LegKey key = action.leg;
   const std::string id = action.request.request_id();
-  StartLeg(router, key, action.worker, id,
+  StartLeg(router, key, action.worker, id, action.deadline,
            [this, router, key, request = std::move(action.request)](Leg* leg) {
              PrefillJob wanted = JobFrom(request, now_);
              if (wanted.cache == CacheUse::kForget) return Forget(router, key, std::move(wanted));
@@ -493,7 +501,7 @@ void SimCluster::Start(Router* router, StartPrefill action) {
 void SimCluster::Start(Router* router, StartDecode action) {
   const LegKey key = action.leg;
   const std::string id = action.request.request_id();
-  StartLeg(router, key, action.worker, id,
+  StartLeg(router, key, action.worker, id, action.deadline,
            [this, router, key, request = std::move(action.request)](Leg* leg) {
              DecodeJob wanted = JobFrom(request);
              if (wanted.cache == CacheUse::kForget) return Forget(router, key, std::move(wanted));
@@ -554,7 +562,7 @@ void SimCluster::Carry(Router* router, CoreAction action) {
     Later(&leg->last_out, [this, router, leg_of, key = cancel->leg] {
       const Leg* cancelled = leg_of(key);
       if (cancelled == nullptr || cancelled->worker->killed) return;
-      if (cancelled->silent && !cancelled->ended) {
+      if (cancelled->silent && !cancelled->ended && !cancelled->lost) {
         return Said(router, key, LegEnded{key, absl::CancelledError("cancelled")});
       }
       if (!cancelled->job) return;

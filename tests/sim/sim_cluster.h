@@ -123,7 +123,7 @@ class SimCluster {
   // the address of the killed worker, or a new one.
   int Restart(int killed, bool same_address);
 
-  // How a worker treats the requests that it gets. It goes on reporting its load.
+  // Treatment of requests by a worker, which in any case goes on reporting its load.
   enum class Health {
     kWell,
     kFails,   // fails each request with Internal
@@ -171,7 +171,7 @@ class SimCluster {
   // Makes the leg, and delivers the RPC to the worker. `submit` is called when it arrives, unless
   // the worker's process has ended.
   void StartLeg(Router* router, LegKey key, const WorkerName& worker, const std::string& request_id,
-                std::function<void(Leg*)> submit);
+                absl::Time deadline, std::function<void(Leg*)> submit);
   void Start(Router* router, StartPrefill action);
   void Start(Router* router, StartDecode action);
   // Tells the leg's worker to remove the job's KV from its prefix cache.
