@@ -39,7 +39,7 @@ class AttachClient {
     std::vector<std::string> routers;  // host:port of each router
     v1::Registration registration;
     std::string token;
-    absl::Duration report_interval = absl::Seconds(1);
+    absl::Duration report_interval = absl::Milliseconds(250);
     absl::Duration resolve_interval = absl::Seconds(5);
     // Longest pause between two attempts to reach one router.
     absl::Duration longest_pause = absl::Seconds(1);

@@ -104,7 +104,7 @@ ABSL_FLAG(std::string, kv_device_path, "auto",
           "way to read KV out of the memory of another worker's GPU: ipc (CUDA IPC, on one "
           "machine), direct (GPUDirect RDMA by UCX), bounced (through host memory), or auto (the "
           "first of these that works here)");
-ABSL_FLAG(absl::Duration, report_interval, absl::Seconds(1),
+ABSL_FLAG(absl::Duration, report_interval, absl::Milliseconds(250),
           "time between two load reports to the routers, 10ms or more; a router gives no new work "
           "to a worker that stays silent (see the router's --report-limit)");
 ABSL_FLAG(absl::Duration, hang_limit, absl::Seconds(30),

@@ -24,7 +24,7 @@ struct ReplayOptions {
   // Time between two messages of a worker on its prefix cache.
   absl::Duration cache_interval = absl::Milliseconds(10);
   // Time of the trace between two load reports of a worker. Workers have this default too.
-  absl::Duration report_interval = absl::Seconds(1);
+  absl::Duration report_interval = absl::Milliseconds(250);
   // Max delay of a message between two parties.
   absl::Duration wire_delay = absl::Milliseconds(1);
   // Sets the policy, and other options of each router.

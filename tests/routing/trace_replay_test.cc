@@ -187,7 +187,7 @@ TEST(TraceReplayTest, HitsAndTtftOfEachPolicy) {
   const uint64_t blocks = DistinctBlocks(*trace), findable = FindableBlocks(*trace);
   ReplayOptions options;
   options.speed = std::stod(Setting("BATON_TRACE_SPEED", "10"));
-  options.report_interval = absl::Milliseconds(std::stod(Setting("BATON_TRACE_REPORTS", "1000")));
+  options.report_interval = absl::Milliseconds(std::stod(Setting("BATON_TRACE_REPORTS", "250")));
   const double busy = std::stod(Setting("BATON_TRACE_BUSY", "0.8"));
   std::cout << trace->rows.size() << " requests, " << blocks << " blocks, " << findable
             << " found by one unlimited cache; " << options.speed << " times faster\n";
