@@ -63,7 +63,7 @@ struct RouterCoreOptions {
   // Max time that a request waits to begin. A request that would wait for longer is refused when it
   // arrives.
   absl::Duration max_queue_wait = absl::Seconds(30);
-  // A worker gets another prompt only if what this router has sent it takes less than this time.
+  // Prompts leave the queue only while some worker has less to compute for this router than this.
   // Prompts that wait at a worker can't be overtaken by those of other callers.
   absl::Duration work_ahead = absl::Milliseconds(500);
   int max_prompts_per_worker = 64;  // Max prompts at one worker that have no first token yet.

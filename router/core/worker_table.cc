@@ -40,10 +40,15 @@ absl::Status CheckRegistration(const v1::Registration& r, const std::string& mod
   return absl::OkStatus();
 }
 
+// Returns the prompt tokens that the worker has still to compute for this router.
+uint64_t OwnPromptTokensAt(const Worker& worker) {
+  return worker.prompt_tokens - worker.cached_prompt_tokens;
+}
+
 // Returns the prompt tokens that the worker has still to compute. Tokens that this router sends
 // count as soon as their RPC begins. Tokens of other routers count once the worker reports them.
 uint64_t PromptTokensAt(const Worker& worker) {
-  return worker.prompt_tokens - worker.cached_prompt_tokens + worker.others_prompt_tokens;
+  return OwnPromptTokensAt(worker) + worker.others_prompt_tokens;
 }
 
 // Returns true if the worker may be given one more prompt.
@@ -52,7 +57,11 @@ bool HasPlace(const Worker& worker, const WorkerTable::Places& places, absl::Tim
   const uint64_t limit = own == 0 ? places.prompts : std::min<uint64_t>(own, places.prompts);
   return static_cast<uint64_t>(worker.prompts) < limit && now >= worker.full_until &&
          PromptTokensAt(worker) <= places.tokens &&
-         worker.prompt_tokens - worker.cached_prompt_tokens <= places.own_tokens;
+         OwnPromptTokensAt(worker) / 4 <= places.own_tokens;
+}
+
+bool IsSoonFree(const Worker& worker, const WorkerTable::Places& places) {
+  return OwnPromptTokensAt(worker) <= places.own_tokens;
 }
 
 bool MaySendTo(const std::vector<Worker*>& partners, const std::set<WorkerKey>& decode) {
@@ -94,21 +103,26 @@ RouteCandidate CandidateOf(LegKind leg, const Worker& worker, const Need& need) 
 // The workers that fit a need. Those that are ejected count only if there are no others.
 class Found {
  public:
-  // Adds a worker that fits. `free` is true if it may get the request now. `candidate` returns the
-  // facts about it.
+  // Adds a worker that fits. `free` is true if it may get the request now, provided that one of the
+  // free workers is `soon_free`. `candidate` returns the facts about it.
   template <class MakeCandidate>
-  void Add(const Worker& worker, bool free, absl::Time now, const MakeCandidate& candidate) {
+  void Add(const Worker& worker, bool free, bool soon_free, absl::Time now,
+           const MakeCandidate& candidate) {
     Group& group = worker.health.Out(now) ? ejected_ : in_use_;
     group.any = true;
+    group.soon_free |= free && soon_free;
     if (free) group.candidates.push_back(candidate());
   }
-  std::vector<RouteCandidate>& Best() { return Used().candidates; }
+  std::vector<RouteCandidate>& Best() {
+    if (!Used().soon_free) Used().candidates.clear();
+    return Used().candidates;
+  }
   // True if a worker fits but may not get the request now.
   bool busy() { return Used().any; }
 
  private:
   struct Group {
-    bool any = false;
+    bool any = false, soon_free = false;
     std::vector<RouteCandidate> candidates;
   };
   Group& Used() { return in_use_.any ? in_use_ : ejected_; }
@@ -413,7 +427,8 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& p
         });
     if (!partner) continue;
     const bool free = HasPlace(worker, places, now) && !MaySendTo(partners.decode, places.awaited);
-    found.Add(worker, free, now, [&] { return CandidateOf(LegKind::kPrefill, worker, need); });
+    found.Add(worker, free, IsSoonFree(worker, places), now,
+              [&] { return CandidateOf(LegKind::kPrefill, worker, need); });
   }
   std::vector<RouteCandidate>& candidates = found.Best();
   const bool busy = found.busy();
@@ -432,7 +447,8 @@ WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places&
       continue;
     }
     const bool free = HasPlace(worker, places, now) && !places.awaited.contains(key);
-    found.Add(worker, free, now, [&] { return CandidateOf(LegKind::kColocated, worker, need); });
+    found.Add(worker, free, IsSoonFree(worker, places), now,
+              [&] { return CandidateOf(LegKind::kColocated, worker, need); });
   }
   std::vector<RouteCandidate>& candidates = found.Best();
   const bool busy = found.busy();
@@ -454,7 +470,8 @@ bool WorkerTable::AnyPlace(Role role, const std::set<ModelIdentity>& identities,
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const auto& [key, worker] = entry;
     if (worker.prefill() != (role == Role::kPrefill) || !Ready(worker, now) ||
-        !HasPlace(worker, places, now) || !identities.contains(worker.identity)) {
+        !HasPlace(worker, places, now) || !IsSoonFree(worker, places) ||
+        !identities.contains(worker.identity)) {
       return false;
     }
     if (!worker.prefill()) return !places.awaited.contains(key);
@@ -526,7 +543,8 @@ ChosenWorker WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,
     // A worker in use that is full now still keeps the ticket from ejected ones.
     const bool free =
         std::find(refused_by.begin(), refused_by.end(), worker->name.key) == refused_by.end();
-    found.Add(*worker, free, now, [&] { return CandidateOf(LegKind::kDecode, *worker, need); });
+    found.Add(*worker, free, /*soon_free=*/true, now,
+              [&] { return CandidateOf(LegKind::kDecode, *worker, need); });
   }
   std::vector<RouteCandidate>& candidates = found.Best();
   if (candidates.empty()) return {};

@@ -192,7 +192,10 @@ class WorkerTable {
     // The prompts at the worker must have at most this many tokens together that are still to be
     // computed.
     uint64_t tokens = std::numeric_limits<uint64_t>::max();
-    // The same limit for those of these prompts that came from this router.
+    // One of the workers with a place must have at most this many such tokens from this router. So
+    // prompts stay in the queue, where callers take turns, while all workers have much to do. The
+    // routing policy may still choose a worker with up to four times as many, which may have the
+    // prompt cached.
     uint64_t own_tokens = std::numeric_limits<uint64_t>::max();
     // The worker must have all but this many tokens of the new prompt cached. If there is such a
     // limit, the worker must also have free blocks and a free place in its batch: a prompt does not
