@@ -39,7 +39,7 @@ absl::Time Request::WakeAt(const RouterCoreOptions& options) const {
 }
 
 absl::Time Request::WaitsUntil(const RouterCoreOptions& options) const {
-  if (tried || attempt || queue.no_workers_since) return absl::InfiniteFuture();
+  if (begun() || queue.no_workers_since) return absl::InfiniteFuture();
   return queue.since + options.max_queue_wait;
 }
 

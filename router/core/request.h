@@ -110,6 +110,9 @@ struct Request {
   bool may_find_cached_kv() const {
     return checked.prefix_cache && !refresh_cache && !awaits_scores();
   }
+  // True once an attempt at any of the client's answers has begun. The request is then not refused
+  // any more because the workers have too much to do.
+  bool begun() const { return tried || identity.has_value(); }
   // Records a worker in failed_by.
   void NoteFailedBy(WorkerKey worker) {
     if (worker != 0 && !WasFailedBy(worker)) failed_by.push_back(worker);

@@ -284,9 +284,14 @@ absl::Status RouterCore::Impl::MakePlaces(const Request& request, int answers) {
     const auto busiest = std::max_element(
         queue.callers().begin(), queue.callers().end(),
         [](const Caller* a, const Caller* b) { return a->waiting.size() < b->waiting.size(); });
-    if (busiest == queue.callers().end() ||
-        (*busiest)->waiting.size() <=
-            request.caller->waiting.size() + static_cast<size_t>(answers)) {
+    std::list<Request*>* const waiting =
+        busiest == queue.callers().end() ? nullptr : &(*busiest)->waiting;
+    const bool has_more = waiting != nullptr && waiting->size() > request.caller->waiting.size() +
+                                                                      static_cast<size_t>(answers);
+    const auto newest = has_more ? std::find_if(waiting->rbegin(), waiting->rend(),
+                                                [](const Request* one) { return !one->begun(); })
+                                 : std::list<Request*>::reverse_iterator();
+    if (!has_more || newest == waiting->rend()) {
       return admission.QueueFull(
           request,
           absl::StrCat("the queue of ", core.options.max_queued, " requests ",
@@ -296,9 +301,8 @@ absl::Status RouterCore::Impl::MakePlaces(const Request& request, int answers) {
                        "; ", clients.size() - queue.fresh() - 1, " more are running"));
     }
     ++core.counters.shed;
-    Request& newest = *(*busiest)->waiting.back();
-    Fail(newest, admission.QueueFull(
-                     newest, "the queue is full, and its caller has the most requests in it"));
+    Fail(**newest, admission.QueueFull(
+                       **newest, "the queue is full, and its caller has the most requests in it"));
   }
   return absl::OkStatus();
 }
@@ -333,7 +337,7 @@ void RouterCore::Impl::Dispatch() {
       legs.Awaited(), clients.bound(),
       [this](Request& request, const absl::StatusOr<Placement>& place) {
         if (!place.ok()) return Fail(request, place.status());
-        if (absl::Status late = request.tried ? absl::OkStatus() : admission.OnTurn(request);
+        if (absl::Status late = request.begun() ? absl::OkStatus() : admission.OnTurn(request);
             !late.ok()) {
           ++core.counters.shed;
           return Fail(request, std::move(late));

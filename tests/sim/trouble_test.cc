@@ -33,7 +33,7 @@ class TroubleHistory {
 
   void Run(Totals* totals) {
     absl::Time arrival = cluster_.now();
-    const int requests = 6 + Below(14);
+    const int requests = 4 + Below(9);
     const int gap = 1 + Below(8000);  // microseconds; a small gap overloads the workers
     for (int i = 0; i < requests; ++i) {
       arrival += absl::Microseconds(Below(gap));
