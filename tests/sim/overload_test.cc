@@ -1,27 +1,19 @@
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <numeric>
 #include <random>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/rpc/retry_after.h"
 #include "gtest/gtest.h"
+#include "tests/sim/history.h"
 #include "tests/sim/sim_cluster.h"
 
 // More work than the workers can do: how much of what they do is of use.
 namespace baton {
 namespace {
-
-// Returns the value of an environment variable, or `otherwise`.
-int Setting(const char* name, int otherwise) {
-  const char* given = std::getenv(name);
-  int value = otherwise;
-  return given != nullptr && absl::SimpleAtoi(given, &value) ? value : otherwise;
-}
 
 // Llama 3 8B with 16-bit weights on an NVIDIA L4 (121 TFLOP/s dense, of which GEMMs reach half; 300
 // GB/s): 0.27 ms for a prompt token, 55 ms to read the weights in a decode step.
@@ -137,18 +129,15 @@ class Load {
   SimCluster& cluster() { return cluster_; }
 
  private:
-  int Between(int low, int high) {
-    return low + static_cast<int>(random_() % static_cast<uint64_t>(high - low + 1));
-  }
   CheckedRequest Next(const Kind& kind, absl::Time at, size_t number) {
     CheckedRequest request;
     request.request_id = absl::StrCat("r", number);
     request.caller = kind.caller;
-    const int prompt = Between(kind.min_prompt, kind.max_prompt);
+    const int prompt = Between(random_, kind.min_prompt, kind.max_prompt);
     for (int i = 0; i < prompt; ++i) {
       request.prompt.push_back(static_cast<TokenId>(random_() % 256));
     }
-    request.sampling.max_tokens = Between(kind.min_answer, kind.max_answer);
+    request.sampling.max_tokens = Between(random_, kind.min_answer, kind.max_answer);
     request.sampling.seed = random_();
     request.arrival = at;
     request.deadline = at + kind.deadline;

@@ -1,10 +1,10 @@
-#include <cstdlib>
 #include <iostream>
 
 #include "absl/strings/match.h"
 #include "common/base/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/sim/history.h"
 #include "tests/sim/sim_cluster.h"
 
 namespace baton {
@@ -125,24 +125,21 @@ class History {
 
   static SimCluster::Options OptionsFor(uint64_t seed) {
     std::mt19937_64 random(seed * 7919 + 1);
-    const auto between = [&random](int low, int high) {
-      return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1));
-    };
     SimCluster::Options options;
     options.seed = seed;
-    options.prefill_workers = between(1, 3);
-    options.decode_workers = between(1, 3);
+    options.prefill_workers = Between(random, 1, 3);
+    options.decode_workers = Between(random, 1, 3);
     options.context = kContext;
     options.block_tokens = kBlockTokens;
     // A pool must hold one whole sequence, 16 blocks. The smallest pools evict all the time.
-    options.prefill_blocks = between(17, 80);
-    options.decode_blocks = between(17, 80);
-    options.prefill = {.chunk_tokens = 8 * between(1, 8),
+    options.prefill_blocks = Between(random, 17, 80);
+    options.decode_blocks = Between(random, 17, 80);
+    options.prefill = {.chunk_tokens = 8 * Between(random, 1, 8),
                        .slice_bytes = 1024,
                        .reuse_last_freed = random() % 2 == 0};
-    options.decode = {.max_batch = between(2, 16),
-                      .max_sequences = between(2, 16),
-                      .chunk_tokens = between(1, 64),
+    options.decode = {.max_batch = Between(random, 2, 16),
+                      .max_sequences = Between(random, 2, 16),
+                      .chunk_tokens = Between(random, 1, 64),
                       .reuse_last_freed = random() % 2 == 0};
     if (random() % 3 == 0) options.long_rope_from = 40;
     options.mode = static_cast<v1::ServingMode>(1 + random() % 3);
@@ -151,7 +148,7 @@ class History {
       router->policy = kRoutingPolicyKinds[policy % std::size(kRoutingPolicyKinds)];
       router->forget_after = kForgetAfter;
     };
-    options.routers = between(1, 3);
+    options.routers = Between(random, 1, 3);
     return options;
   }
 
@@ -230,16 +227,11 @@ class History {
 };
 
 // BATON_PREFIX_HISTORIES sets the number of histories, and BATON_SIM_SEED the seed of the first.
-int Number(const char* variable, int otherwise) {
-  const char* given = std::getenv(variable);
-  return given != nullptr ? std::atoi(given) : otherwise;
-}
-
 TEST(PrefixCacheSimTest, AnswersAreThoseWithoutACacheAndEveryBlockComesBack) {
   SetLogLevel(Severity::kError);
   Totals totals;
-  const int first = Number("BATON_SIM_SEED", 1);
-  const int histories = Number("BATON_PREFIX_HISTORIES", 2000);
+  const int first = Setting("BATON_SIM_SEED", 1);
+  const int histories = Setting("BATON_PREFIX_HISTORIES", 2000);
   for (int seed = first; seed < first + histories; ++seed) {
     SCOPED_TRACE(absl::StrCat("BATON_SIM_SEED=", seed, " BATON_PREFIX_HISTORIES=1"));
     History history(static_cast<uint64_t>(seed));

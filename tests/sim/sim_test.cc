@@ -134,7 +134,7 @@ TEST_F(SimTest, TenThousandRequestsWithCancelsAndDeadlinesGetTheirTokensAndLeave
       EXPECT_LT(client->request.deadline, absl::InfiniteFuture()) << id;
       ++expired;
     } else if (absl::IsResourceExhausted(*client->status) && RetryAfter(*client->status)) {
-      // Its answer would have come after its deadline.
+      // The workers are never so busy that a request without a deadline is refused.
       EXPECT_LT(client->request.deadline, absl::InfiniteFuture()) << id;
       EXPECT_TRUE(client->tokens.empty()) << id;
       ++refused;

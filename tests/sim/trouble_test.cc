@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <random>
 
@@ -8,6 +7,7 @@
 #include "common/base/log.h"
 #include "common/rpc/retry_after.h"
 #include "gtest/gtest.h"
+#include "tests/sim/history.h"
 #include "tests/sim/sim_cluster.h"
 
 namespace baton {
@@ -69,23 +69,21 @@ class TroubleHistory {
 
   static SimCluster::Options OptionsFor(uint64_t seed) {
     std::mt19937_64 random(seed * 7919 + 1);
-    const auto between = [&random](int low, int high) {
-      return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1));
-    };
     SimCluster::Options options;
     options.seed = seed;
-    options.routers = between(1, 2);
-    options.prefill_workers = between(1, 2);
-    options.decode_workers = between(1, 3);
+    options.routers = Between(random, 1, 2);
+    options.prefill_workers = Between(random, 1, 2);
+    options.decode_workers = Between(random, 1, 3);
     options.context = kContext;
-    options.prefill_blocks = between(13, 40);
-    options.decode_blocks = between(13, 40);
-    options.prefill = {.chunk_tokens = 8 * between(1, 8), .slice_bytes = 1024};
-    options.decode = {
-        .max_batch = between(2, 8), .max_sequences = between(2, 8), .chunk_tokens = between(4, 64)};
+    options.prefill_blocks = Between(random, 13, 40);
+    options.decode_blocks = Between(random, 13, 40);
+    options.prefill = {.chunk_tokens = 8 * Between(random, 1, 8), .slice_bytes = 1024};
+    options.decode = {.max_batch = Between(random, 2, 8),
+                      .max_sequences = Between(random, 2, 8),
+                      .chunk_tokens = Between(random, 4, 64)};
     options.mode = static_cast<v1::ServingMode>(1 + random() % 3);
-    options.adjust_router = [queued = between(2, 20), wait = between(20, 2000),
-                             ahead = between(1, 100)](RouterCoreOptions* router) {
+    options.adjust_router = [queued = Between(random, 2, 20), wait = Between(random, 20, 2000),
+                             ahead = Between(random, 1, 100)](RouterCoreOptions* router) {
       router->max_queued = queued;
       router->max_queue_wait = absl::Milliseconds(wait);
       router->work_ahead = absl::Milliseconds(ahead);
@@ -188,16 +186,11 @@ constexpr int kHistories = 10000;
 #endif
 
 // BATON_TROUBLE_HISTORIES sets the number of histories, and BATON_SIM_SEED the seed of the first.
-int Number(const char* variable, int otherwise) {
-  const char* given = std::getenv(variable);
-  return given != nullptr ? std::atoi(given) : otherwise;
-}
-
 TEST(TroubleSimTest, AnswersAreRightAndFailuresAreThoseThatAreAllowed) {
   SetLogLevel(Severity::kError);
   Totals totals;
-  const int first = Number("BATON_SIM_SEED", 1);
-  const int histories = Number("BATON_TROUBLE_HISTORIES", kHistories);
+  const int first = Setting("BATON_SIM_SEED", 1);
+  const int histories = Setting("BATON_TROUBLE_HISTORIES", kHistories);
   for (int seed = first; seed < first + histories; ++seed) {
     SCOPED_TRACE(absl::StrCat("BATON_SIM_SEED=", seed, " BATON_TROUBLE_HISTORIES=1"));
     TroubleHistory(static_cast<uint64_t>(seed)).Run(&totals);
