@@ -1,7 +1,6 @@
 #include "router/core/admission.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,13 +10,15 @@
 namespace baton {
 namespace {
 
-// Predictions are not exact. A request is refused if it would end in time only by less than this
-// share of the predicted time.
+// Predicted times are multiplied by this number before they are compared with a deadline, because
+// they are not exact.
 constexpr double kMargin = 1.25;
-// Part of the time that requests can afford to wait for which they may wait.
+// A request could wait for some time and still end before its deadline. It may wait for this part
+// of that time.
 constexpr double kPartOfSlack = 0.33;
-constexpr int kSlacksInMean = 64;
-constexpr absl::Duration kShortestLimit = absl::Seconds(1);
+constexpr int kSlacksInMean = 64;  // Max requests of which Caller::inverse_slack is the mean.
+constexpr absl::Duration kShortestLimit = absl::Seconds(1);  // Smallest result of MaxWait().
+// Shortest and longest time after which a refused client is told to try again, before the jitter.
 constexpr absl::Duration kSoonest = absl::Seconds(1), kLatest = absl::Seconds(60);
 
 }  // namespace
@@ -32,15 +33,9 @@ Work Admission::AtWorkers() const {
 // Callers take turns by tokens. So while the work of this request's caller is done up to the
 // request, each other caller gets about as many tokens, or all that it waits for if that is less.
 absl::Duration Admission::WaitOf(const Caller& caller, const Work& own) const {
-  double turn = static_cast<double>(caller.turn());
-  if (caller.waiting.empty()) {
-    double smallest = std::numeric_limits<double>::infinity();
-    for (const Caller* other : queue_->callers()) {
-      smallest = std::min(smallest, static_cast<double>(other->charged));
-    }
-    if (!queue_->callers().empty()) turn = std::max(turn, smallest);
-  }
-  const double until = turn + caller.work.tokens() + own.tokens();
+  uint64_t turn = caller.turn();
+  if (caller.waiting.empty()) turn = std::max(turn, queue_->SmallestCharge().value_or(0));
+  const double until = static_cast<double>(turn) + caller.work.tokens() + own.tokens();
   Work ahead = queue_->work_again();
   ahead += AtWorkers();
   ahead += caller.work;
@@ -82,9 +77,9 @@ absl::Status Admission::OnArrival(const Request& request) {
   if (wait > max_wait) {
     return Refuse(
         request,
-        absl::StrCat("it would wait for about ",
+        absl::StrCat("the request would wait for about ",
                      absl::FormatDuration(absl::Ceil(wait, absl::Milliseconds(100))),
-                     "; at present requests may wait for ",
+                     "; at present the limit is ",
                      absl::FormatDuration(absl::Floor(max_wait, absl::Milliseconds(100)))),
         wait - max_wait / 2);
   }
@@ -93,9 +88,9 @@ absl::Status Admission::OnArrival(const Request& request) {
   if (kMargin * begins + needs <= left) return absl::OkStatus();
   return Refuse(
       request,
-      absl::StrCat("it would end in about ",
+      absl::StrCat("the answer would end in about ",
                    absl::FormatDuration(absl::Ceil(begins + needs, absl::Milliseconds(100))),
-                   ", and its deadline is in ",
+                   ", and the deadline is in ",
                    absl::FormatDuration(absl::Floor(left, absl::Milliseconds(1)))),
       kMargin * begins + needs - left);
 }
@@ -106,24 +101,24 @@ absl::Status Admission::OnTurn(const Request& request) {
   if (needs <= left) return absl::OkStatus();
   return Refuse(
       request,
-      absl::StrCat("its answer takes about ",
+      absl::StrCat("the answer takes about ",
                    absl::FormatDuration(absl::Ceil(needs, absl::Milliseconds(100))),
                    ", and after a wait of ", absl::FormatDuration(core_->now - request.queue.since),
-                   " its deadline is in ",
+                   " the deadline is in ",
                    absl::FormatDuration(absl::Floor(left, absl::Milliseconds(1)))),
-      prompt_wait_);
+      LongerWait());
 }
 
 absl::Status Admission::QueueFull(const Request& request, std::string why) {
-  return Refuse(request, std::move(why), std::max(prompt_wait_, answer_wait_) / 2);
+  return Refuse(request, std::move(why), LongerWait() / 2);
 }
 
 absl::Status Admission::WaitedTooLong(const Request& request) {
-  return Refuse(
-      request,
-      absl::StrCat("it has waited for ", absl::FormatDuration(core_->options.max_queue_wait),
-                   ", which is --max-queue-wait"),
-      std::max(prompt_wait_, answer_wait_) / 2);
+  return Refuse(request,
+                absl::StrCat("the request has waited for ",
+                             absl::FormatDuration(core_->options.max_queue_wait),
+                             ", which is --max-queue-wait"),
+                LongerWait() / 2);
 }
 
 absl::Status Admission::Refuse(const Request& request, std::string why, absl::Duration in) {
@@ -145,7 +140,7 @@ void Admission::Update() {
   work += AtWorkers();
   prompt_wait_ = core_->forecast.PromptTime(work);
   answer_wait_ = core_->forecast.AnswerTime(work);
-  const bool is_long = std::max(prompt_wait_, answer_wait_) > core_->options.max_queue_wait / 2;
+  const bool is_long = LongerWait() > core_->options.max_queue_wait / 2;
   if (is_long && !long_since_) long_since_ = core_->now;
   if (!is_long) long_since_.reset();
   queue_->SetNewestFirst(NewestFirst());
@@ -167,7 +162,7 @@ void Admission::NoteRound(bool tickets_wait) {
   };
   RequestMetrics& metrics = *core_->metrics;
   set(metrics.prefill_wait_ms, decode_only ? absl::ZeroDuration() : prompt_wait_);
-  set(metrics.decode_wait_ms, decode_only ? std::max(prompt_wait_, answer_wait_) : answer_wait_);
+  set(metrics.decode_wait_ms, decode_only ? LongerWait() : answer_wait_);
 }
 
 }  // namespace baton

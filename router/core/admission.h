@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <random>
 #include <string>
@@ -28,12 +29,14 @@ class Admission {
   // The arguments outlive the object.
   Admission(CoreContext* core, Membership* membership, RequestQueue* queue);
 
-  // Returns OK if the request, which has just arrived, may wait in the queue; otherwise the
-  // refusal. Looks at the time only, not at the number of waiting requests.
+  // Must be called when a request arrives. Returns OK if it may wait in the queue, or the error
+  // with which it is refused. Checks only predicted times, not the number of waiting requests.
   absl::Status OnArrival(const Request& request);
-  // Returns OK if the request may begin now; otherwise the refusal.
+  // Must be called when a request can get a worker. Returns OK if it may begin, or the error with
+  // which it is refused because it can't end before its deadline any more.
   absl::Status OnTurn(const Request& request);
-  // The refusal of a request because the queue is full, or because it has waited for too long.
+  // Return the error with which a request is refused because the queue is full, or because it has
+  // waited for --max-queue-wait. `why` is a part of the error's message.
   absl::Status QueueFull(const Request& request, std::string why);
   absl::Status WaitedTooLong(const Request& request);
 
@@ -51,21 +54,26 @@ class Admission {
   Work AtWorkers() const;
   // The time that the request needs from its beginning to its last token.
   absl::Duration OwnTime(const Request& request);
-  // Returns the refusal, which says that it makes sense to come again after `in`.
+  // Counts the refused tokens, and returns the error, which tells the client to try again after
+  // about `in`.
   absl::Status Refuse(const Request& request, std::string why, absl::Duration in);
   // Returns how long a new request of this caller may wait at present. `slack` is the time that it
   // could wait and still end before its deadline.
   absl::Duration MaxWait(Caller* caller, absl::Duration slack);
+  // Predicts the waits anew, and sets whether the newest requests go first.
   void Update();
+  absl::Duration LongerWait() const { return std::max(prompt_wait_, answer_wait_); }
   bool NewestFirst() const { return long_since_ && core_->now - *long_since_ >= kLongFor; }
 
   CoreContext* const core_;
   Membership* const membership_;
   RequestQueue* const queue_;
   std::mt19937_64 random_;
-  // Since when the predicted wait has been longer than half of --max-queue-wait.
+  // Time since which the predicted wait has been longer than half of --max-queue-wait; not set
+  // while it is shorter.
   std::optional<absl::Time> long_since_;
-  absl::Duration prompt_wait_, answer_wait_;  // As of the last Update().
+  // Predicted times for the prompts and for the answers that wait, as of the last Update().
+  absl::Duration prompt_wait_, answer_wait_;
 };
 
 }  // namespace baton

@@ -22,7 +22,7 @@ void Callers::Leave(Caller* caller) {
     return;
   }
   if (++idle_ <= kMaxIdle) return;
-  // Forgets the half of the idle callers that had the fewest tokens.
+  // There are too many idle callers. Forgets the half of them that were charged least.
   std::vector<uint64_t> charges;
   for (const auto& [name, one] : callers_) {
     if (one.requests == 0) charges.push_back(one.charged);
@@ -36,8 +36,8 @@ void Callers::Leave(Caller* caller) {
   idle_ -= before - callers_.size();
 }
 
-void Callers::BeginsToWait(Caller* caller, const uint64_t* smallest) {
-  caller->charged = std::max(caller->charged, smallest != nullptr ? *smallest : floor_);
+void Callers::BeginsToWait(Caller* caller, std::optional<uint64_t> smallest) {
+  caller->charged = std::max(caller->charged, smallest.value_or(floor_));
 }
 
 void Callers::Began(Request& request, uint64_t tokens) {

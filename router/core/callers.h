@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "router/core/forecast.h"
@@ -24,7 +25,8 @@ struct Caller {
   // Tokens that the caller's running requests have probably still to compute.
   uint64_t expected_tokens = 0;
   int requests = 0;  // Requests that exist, in any state.
-  // Mean of 1 / seconds that the caller's requests can afford to wait, and how many it is made of.
+  // Each request could wait for some seconds and still end before its deadline: mean of the inverse
+  // of these seconds, and the number of requests of which it is the mean.
   double inverse_slack = 0;
   int slacks_seen = 0;
 
@@ -43,14 +45,14 @@ class Callers {
  public:
   static constexpr size_t kMaxIdle = 4096;
 
-  // Adds a request to the caller of this name. The caller stays at its address until Leave() was
-  // called for each of its requests.
+  // Join() counts one more request of the caller of this name, and Leave() one less. The caller
+  // stays at its address while it has a request.
   Caller* Join(const std::string& name);
   void Leave(Caller* caller);
 
   // Must be called before a request is added to the empty list of waiting requests of `caller`.
-  // `smallest` is the smallest `charged` of the callers that wait; null: none waits.
-  void BeginsToWait(Caller* caller, const uint64_t* smallest);
+  // `smallest` is the smallest `charged` of the callers that wait; not set if none waits.
+  void BeginsToWait(Caller* caller, std::optional<uint64_t> smallest);
   // Notes that an attempt at the request begins, which will probably compute `tokens` tokens.
   // Ended() must follow.
   void Began(Request& request, uint64_t tokens);

@@ -39,10 +39,12 @@ class WorkSpeed {
 // most.
 class TokenPace {
  public:
-  // Notes that `change` more sequences generate tokens from now on.
+  // Notes that `change` more sequences generate tokens from now on; fewer, if it is negative.
   void Generating(int change, absl::Time now);
+  // Counts a token of any of these sequences.
   void Token(absl::Time now);
-  // Not set while too few tokens came lately.
+  // Returns the time between two tokens. Not set if fewer than two sequences generate tokens, or if
+  // hardly any token came in the last seconds.
   std::optional<absl::Duration> PerToken(absl::Time now);
 
  private:
@@ -77,12 +79,14 @@ struct Work {
 // speed is measured while the other kind of work goes on too.
 class Forecast {
  public:
-  // Events.
+  // --- Events ---
 
-  // A prompt of `tokens` tokens is computed; `computed` of them were not cached.
+  // A worker has completed a prompt of `tokens` tokens. It computed `computed` of them, and had the
+  // others in its cache.
   void PromptDone(uint64_t tokens, uint64_t computed, absl::Time now);
-  // A sequence begins to generate tokens, or ceases to.
+  // One more sequence generates tokens (`change` is 1), or one less (-1).
   void Generating(int change, absl::Time now) { pace_.Generating(change, now); }
+  // A worker has computed a token of an answer.
   void TokenDone(absl::Time now);
   // An answer of `tokens` tokens is complete, which could have had `max_tokens`.
   void AnswerDone(uint64_t tokens, int max_tokens);
@@ -90,7 +94,7 @@ class Forecast {
   // prompts and answers.
   void SetBusy(bool prompts, int prompt_workers, bool answers, int answer_workers, absl::Time now);
 
-  // Predictions.
+  // --- Predictions ---
 
   // Times for the prompts and for the answers of `work`. Zero while the speed is not known.
   absl::Duration PromptTime(const Work& work) const;

@@ -86,15 +86,21 @@ TEST(ForecastTest, NothingIsPredictedBeforeASpeedIsKnown) {
 
 // --- Callers ---
 
-TEST(CallersTest, WhoComesNewHasNoCreditAndNoDebt) {
+class CallersTest : public ::testing::Test {
+ protected:
+  static std::shared_ptr<const CheckedRequest> Checked() {
+    CheckedRequest checked;
+    checked.prompt = {1};
+    return std::make_shared<const CheckedRequest>(std::move(checked));
+  }
   Callers callers;
-  CheckedRequest checked;
-  checked.prompt = {1};
-  Request request(1, std::make_shared<CheckedRequest>(checked), 0,
-                  AnswerSoFar(1, checked.sampling, {}, std::nullopt, 10));
+  Request request{1, Checked(), 0, AnswerSoFar(1, SamplingOptions(), {}, std::nullopt, 10)};
+};
+
+TEST_F(CallersTest, WhoComesNewHasNoCreditAndNoDebt) {
   Caller* const heavy = callers.Join("heavy");
   request.caller = heavy;
-  callers.BeginsToWait(heavy, nullptr);
+  callers.BeginsToWait(heavy, std::nullopt);
   callers.Began(request, 100);
   EXPECT_EQ(heavy->turn(), 100u);
   callers.Charge(request, 60);
@@ -103,7 +109,7 @@ TEST(CallersTest, WhoComesNewHasNoCreditAndNoDebt) {
   callers.Ended(request);
   EXPECT_EQ(heavy->turn(), 1060u);
   Caller* const fresh = callers.Join("fresh");
-  callers.BeginsToWait(fresh, &heavy->charged);
+  callers.BeginsToWait(fresh, heavy->charged);
   EXPECT_EQ(fresh->charged, 1060u);
   // The debt stays while no other caller has had as much.
   callers.Leave(heavy);
@@ -111,12 +117,7 @@ TEST(CallersTest, WhoComesNewHasNoCreditAndNoDebt) {
   EXPECT_EQ(callers.Join("heavy")->charged, 1060u);
 }
 
-TEST(CallersTest, TheNumberOfRememberedNamesIsBounded) {
-  Callers callers;
-  CheckedRequest checked;
-  checked.prompt = {1};
-  Request request(1, std::make_shared<CheckedRequest>(checked), 0,
-                  AnswerSoFar(1, checked.sampling, {}, std::nullopt, 10));
+TEST_F(CallersTest, TheNumberOfRememberedNamesIsBounded) {
   for (int i = 0; i < 20000; ++i) {
     request.caller = callers.Join(absl::StrCat("caller ", i));
     callers.Charge(request, static_cast<uint64_t>(i) + 1);
@@ -211,7 +212,8 @@ TEST_F(OverloadedCoreTest, ARequestThatWouldWaitForTooLongIsRefusedAtOnce) {
     }
   }
   EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refusal.message()), HasSubstr("overloaded: it would wait for about "));
+  EXPECT_THAT(std::string(refusal.message()),
+              HasSubstr("overloaded: the request would wait for about "));
   const auto again = RetryAfter(refusal);
   ASSERT_TRUE(again);
   EXPECT_GE(*again, absl::Milliseconds(750));
@@ -238,7 +240,7 @@ TEST_F(OverloadedCoreTest, NoOneWaitsLongerThanMaxQueueWait) {
   hub_->Advance(absl::Milliseconds(100));
   ASSERT_TRUE(hub_->clients.at(waits).status);
   EXPECT_EQ(StatusOf(waits).code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(StatusOf(waits).message()), HasSubstr("it has waited for 5s"));
+  EXPECT_THAT(std::string(StatusOf(waits).message()), HasSubstr("the request has waited for 5s"));
   EXPECT_TRUE(RetryAfter(StatusOf(waits)));
 }
 

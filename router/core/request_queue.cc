@@ -157,11 +157,7 @@ void RequestQueue::Add(Request& request, bool front) {
   if (!request.tried) {
     Caller* const caller = request.caller;
     if (caller->waiting.empty()) {
-      const auto smallest = std::min_element(
-          callers_.begin(), callers_.end(),
-          [](const Caller* a, const Caller* b) { return a->charged < b->charged; });
-      core_->callers.BeginsToWait(caller,
-                                  smallest == callers_.end() ? nullptr : &(*smallest)->charged);
+      core_->callers.BeginsToWait(caller, SmallestCharge());
       callers_.push_back(caller);
     }
     caller->waiting.push_back(&request);
@@ -175,6 +171,14 @@ void RequestQueue::Add(Request& request, bool front) {
     request.queue.no_workers_since = core_->now;
   }
   LookAgain();
+}
+
+std::optional<uint64_t> RequestQueue::SmallestCharge() const {
+  std::optional<uint64_t> smallest;
+  for (const Caller* caller : callers_) {
+    smallest = std::min(smallest.value_or(caller->charged), caller->charged);
+  }
+  return smallest;
 }
 
 void RequestQueue::Remove(Request& request) {

@@ -50,6 +50,8 @@ class RequestQueue {
   // The work of all queued requests, and the part of those that ran before.
   const Work& work() const { return work_; }
   const Work& work_again() const { return work_again_; }
+  // The smallest Caller::charged of the callers that wait; not set if none waits.
+  std::optional<uint64_t> SmallestCharge() const;
   // Callers with requests that have never run, in any order.
   const std::vector<Caller*>& callers() const { return callers_; }
   // Sets the order of each caller's requests that have never run.

@@ -85,8 +85,9 @@ class RouterCore::Impl {
   // Adds a client and admits its requests.
   void Arrive(ClientArrived event);
   void Admit(Request& request);
-  // Returns OK if the queue has places for `answers` more requests of this request's caller. For
-  // this it may refuse the newest requests of the callers that have the most in the queue.
+  // Makes sure that `answers` more requests fit into the queue. If it is full, refuses the newest
+  // request of the caller with the most requests in it, provided that this caller has more than the
+  // caller of `request` will have. Returns OK, or the error with which `request` is refused.
   absl::Status MakePlaces(const Request& request, int answers);
   void AttachWorker(const WorkerAttached& event);
   void WorkersChanged();

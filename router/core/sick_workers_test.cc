@@ -358,6 +358,20 @@ TEST_F(SickWorkersTest, ASilentStreamIsGivenUp) {
   EXPECT_EQ(metrics_.decode_failures.value(), 1u);
 }
 
+// A core with four workers.
+class EjectedWorkerTest : public ::testing::Test {
+ protected:
+  EjectedWorkerTest() { h.AttachFour(); }
+  RouterCoreOptions Options() {
+    RouterCoreOptions options = CoreHarness::Options();
+    options.metrics = &metrics;
+    return options;
+  }
+
+  RequestMetrics metrics;
+  CoreHarness h{Options()};
+};
+
 // Serves one request. The attempts that d1 gets fail.
 void FailOne(CoreHarness* h) {
   const RequestKey r = h->Arrive(Prompt(5), 6);
@@ -378,12 +392,7 @@ void FailOne(CoreHarness* h) {
 }
 
 // A worker in use that is full now is better than one that fails everything.
-TEST(EjectedWorkerTest, GetsNoTicketWhileTheOthersAreFull) {
-  RequestMetrics metrics;
-  RouterCoreOptions options = CoreHarness::Options();
-  options.metrics = &metrics;
-  CoreHarness h(options);
-  h.AttachFour();
+TEST_F(EjectedWorkerTest, GetsNoTicketWhileTheOthersAreFull) {
   for (int i = 0; i < 50; ++i) FailOne(&h);
   ASSERT_EQ(metrics.decode_workers[RequestMetrics::kEjected].value(), 1);
   // Begins shortly after a probe, so that the next one is not due.
@@ -406,12 +415,7 @@ TEST(EjectedWorkerTest, GetsNoTicketWhileTheOthersAreFull) {
 }
 
 // If a decode worker takes a ticket and does not read, the lease runs out at the prefill worker.
-TEST(EjectedWorkerTest, IsTheOneThatDidNotReadBeforeTheLeaseRanOut) {
-  RequestMetrics metrics;
-  RouterCoreOptions options = CoreHarness::Options();
-  options.metrics = &metrics;
-  CoreHarness h(options);
-  h.AttachFour();
+TEST_F(EjectedWorkerTest, IsTheOneThatDidNotReadBeforeTheLeaseRanOut) {
   h.Arrive(Prompt(5), 6);
   const LegKey prefill = h.PrefillLeg();
   h.Ticket(prefill);
