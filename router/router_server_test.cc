@@ -21,6 +21,8 @@
 #include "gmock/gmock.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
+#include "router/inference_service.h"
+#include "router/inference_service.h"
 #include "router/testing/fake_worker.h"
 
 namespace baton {
@@ -508,6 +510,44 @@ TEST_F(RouterServerTest, WhatTheFullQueueRefusesIsCountedAndNamed) {
   while (waits->Read(&event)) {
   }
   EXPECT_EQ(waits->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+// Two requests fill the queue. A third one of another tenant gets a place if tenants are trusted.
+// Otherwise all three come from one caller, the address.
+TEST_F(RouterServerTest, TenantsAreToldApartOnlyIfTheyAreTrusted) {
+  for (const bool trusted : {false, true}) {
+    SCOPED_TRACE(trusted);
+    RouterServer::Options options;
+    options.core.max_queued = 2;
+    options.limits.trust_tenant_metadata = trusted;
+    StartRouter(options);
+    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+    std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateEvent>>> readers;
+    // Sends a request, and returns true if it has been accepted.
+    const auto ask = [&](const std::string& tenant) {
+      contexts.push_back(std::make_unique<grpc::ClientContext>());
+      contexts.back()->AddMetadata(kTenantMetadata, tenant);
+      readers.push_back(stub_->Generate(contexts.back().get(), Ask("Hello", 4)));
+      v1::GenerateEvent event;
+      return readers.back()->Read(&event);
+    };
+    EXPECT_TRUE(ask("a"));
+    EXPECT_TRUE(ask("a"));
+    EXPECT_EQ(ask("b"), trusted);
+    v1::GenerateEvent event;
+    auto& refused = readers[trusted ? 1 : 2];
+    EXPECT_FALSE(refused->Read(&event));
+    EXPECT_EQ(refused->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_FALSE(ask(std::string(1000, 'x')));
+    const grpc::Status too_long = readers.back()->Finish();
+    EXPECT_EQ(too_long.error_code(),
+              trusted ? grpc::StatusCode::INVALID_ARGUMENT : grpc::StatusCode::RESOURCE_EXHAUSTED);
+    if (trusted) {
+      EXPECT_THAT(too_long.error_message(),
+                  ::testing::HasSubstr("the metadata x-baton-tenant has 1000 bytes"));
+    }
+    for (const auto& context : contexts) context->TryCancel();
+  }
 }
 
 TEST_F(RouterServerTest, TheDeadlineReachesTheWorkers) {
