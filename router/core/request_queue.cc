@@ -352,7 +352,10 @@ RequestQueue::Look RequestQueue::LookAt(Round& round, std::list<Request*>* list,
     }
     return Look::kNotNow;
   }
-  no_workers_since.reset();
+  if (no_workers_since) {
+    no_workers_since.reset();
+    core_->timers.Update(request);
+  }
   if (choice == Choice::kTaken) return leaves(placement);
   round_at_ = core_->now + kFullPause;
   (request.checked.mode == v1::SERVING_MODE_COLOCATED ? colocated_wait_ : prompts_wait_) = true;
