@@ -83,7 +83,8 @@ class TroubleHistory {
                       .chunk_tokens = Between(random, 4, 64)};
     options.mode = static_cast<v1::ServingMode>(1 + random() % 3);
     options.adjust_router = [queued = Between(random, 2, 20), wait = Between(random, 20, 2000),
-                             ahead = Between(random, 1, 100)](RouterCoreOptions* router) {
+                             ahead = Between(random, 1, 100),
+                             patience = Between(random, 20, 2000)](RouterCoreOptions* router) {
       router->max_queued = queued;
       router->max_queue_wait = absl::Milliseconds(wait);
       router->work_ahead = absl::Milliseconds(ahead);
@@ -91,7 +92,7 @@ class TroubleHistory {
       router->forget_after = absl::Milliseconds(300);
       router->slow_client_limit = absl::Seconds(1);
       router->client_buffer_tokens = 4;
-      router->pair_wait = router->room_wait = absl::Seconds(3);
+      router->pair_wait = router->room_wait = absl::Milliseconds(patience);
     };
     return options;
   }
