@@ -204,7 +204,7 @@ struct Router {
   absl::Time next_report = absl::InfinitePast();
   absl::Duration pause = kFirstPause;
   bool told = false;  // true if "attached" was logged
-  // True if the last attempt ended with a refusal, and while the first attempt has no result.
+  // True if the last attempt with a result ended with a refusal, and while there was no result yet.
   bool disputes = true;
   RareWarning warning;
   AttachClient::CacheReader read_cache;  // knows what this stream has told
@@ -328,7 +328,9 @@ void AttachClient::State::Step(const std::string& address, Router& router, absl:
     router.lost = std::min(router.lost, now);
     const bool refused = done->error_code() == grpc::StatusCode::UNAUTHENTICATED ||
                          done->error_code() == grpc::StatusCode::FAILED_PRECONDITION;
-    router.disputes = refused;
+    // A call that was cut short does not say whether the router accepts this worker. gRPC may also
+    // report the end of a refused call like this.
+    if (done->error_code() != grpc::StatusCode::CANCELLED) router.disputes = refused;
     if (router.warning.IsDue(now, options.warning_interval, done->error_code())) {
       Log(refused ? Severity::kError : Severity::kWarning,
           router.told ? "detached"

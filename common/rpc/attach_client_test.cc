@@ -27,7 +27,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // A fake router's side of Attach. It counts the workers' reports and answers each registration with
-// one peer.
+// one peer. Every second refusal ends with CANCELLED, as gRPC sometimes reports it.
 class FakeMembership : public v1::Membership::Service {
  public:
   explicit FakeMembership(uint64_t peer, std::string token = "")
@@ -37,8 +37,7 @@ class FakeMembership : public v1::Membership::Service {
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::RouterCommand, v1::WorkerReport>* stream) override {
     if (absl::Status status = CheckToken(*context, token_); !status.ok()) {
-      Count(&refused_);
-      return ToGrpcStatus(status);
+      return Count(&refused_) % 2 == 0 ? grpc::Status::CANCELLED : ToGrpcStatus(status);
     }
     v1::WorkerReport report;
     while (stream->Read(&report)) {
@@ -75,10 +74,10 @@ class FakeMembership : public v1::Membership::Service {
   }
 
  private:
-  void Count(int* counter) {
+  int Count(int* counter) {
     MutexLock lock(&mutex_);
-    ++*counter;
     changed_.SignalAll();
+    return ++*counter;
   }
   void Await(const int* counter, int n) {
     MutexLock lock(&mutex_);
