@@ -135,6 +135,62 @@ inline void ScoreTiles(const AttendScratch& s, int q0, int q1, int keys, TileAt 
   }
 }
 
+// Adds up the products of kRows queries with kLanes keys: sum[r] has one dot product in each lane.
+// Element i of the keys is at keys + i * kLanes. Computes lanes kLane, kLane + kStep, ... of the
+// sixteen that dot_inl.h describes, and adds them as its tree does.
+template <int kRows, int kLane, int kStep>
+[[gnu::always_inline]] inline void SumProducts(const float* q, ptrdiff_t width, const float* keys,
+                                               Vec* sum) {
+  if constexpr (kStep == 16) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) sum[r] = Zero();
+    for (ptrdiff_t i = kLane; i < width; i += 16) {
+      const Vec key = Load(keys + i * kLanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) sum[r] = Fma(Broadcast(q[r * width + i]), key, sum[r]);
+    }
+  } else {
+    Vec other[kRows];
+    SumProducts<kRows, kLane, 2 * kStep>(q, width, keys, sum);
+    SumProducts<kRows, kLane + kStep, 2 * kStep>(q, width, keys, other);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) sum[r] = Add(sum[r], other[r]);
+  }
+}
+
+// Computes the scores of `queries` queries from `query` on, at most kRows, for the `keys` keys in
+// s.packed.
+template <int kRows>
+inline void ScoreColumns(const AttendScratch& s, int queries, int query, int keys) {
+  if constexpr (kRows > 1) {
+    if (queries < kRows) return ScoreColumns<kRows - 1>(s, queries, query, keys);
+  }
+  for (int j = 0; j < keys; j += kLanes) {
+    Vec sum[kRows];
+    SumProducts<kRows, 0, 1>(s.q + query * s.width, s.width, s.packed + j * s.width, sum);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) Store(s.scores + (query + r) * kKeyTile + j, sum[r]);
+  }
+}
+
+// Widens `keys` keys and makes each of them a lane: out[j / kLanes][element][j % kLanes].
+template <class T>
+inline void PackColumns(const T* const* rows, int keys, int head_dim, ptrdiff_t width, float* out) {
+  for (int j = 0; j < keys; j += kLanes, out += width * kLanes) {
+    for (ptrdiff_t i = 0; i < width; i += kLanes) {
+      float* square = out + i * kLanes;
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const T* from = rows[j + lane < keys ? j + lane : keys - 1] + i;
+        const ptrdiff_t left = head_dim - i;
+        Store(square + lane * kLanes, left >= kLanes ? LoadWide(from)
+                                      : left > 0     ? LoadWidePartial(from, left)
+                                                     : Zero());
+      }
+      TransposeRows(square);
+    }
+  }
+}
+
 // Computes scores[query][j] = q . k_j for queries [q0, q1) and keys [0, keys). The scores are not
 // yet multiplied by task.scale.
 template <class T>
@@ -152,9 +208,11 @@ inline void Scores(const AttentionTask& task, const AttendScratch& s, int q0, in
   } else if (queries <= kRawRows && task.head_dim % 16 == 0) {
     ScoreTiles(s, q0, q1, keys, [&](int j) { return RawTile<T>(rows + j, 0); });
   } else {
-    PackRows(rows, (keys + kTileCols - 1) / kTileCols * kTileCols, 0, task.head_dim, 0, s.packed);
-    ScoreTiles(s, q0, q1, keys,
-               [&](int j) { return PackedTile(s.packed + j * s.width, s.width / 16); });
+    PackColumns(rows, keys, task.head_dim, s.width, s.packed);
+    const RowTiles tiles(q1 - q0);
+    for (int tile = 0; tile < tiles.count; ++tile) {
+      ScoreColumns<kTileRows>(s, tiles.size(tile), q0 + tiles.begin(tile), keys);
+    }
   }
 }
 
@@ -189,10 +247,8 @@ inline void Softmax(const AttentionTask& task, const AttendScratch& s, ptrdiff_t
       max[part] = Max(Load(scores + j + part * kLanes), max[part]);
     }
   }
-  float lanes[16];
-  for (int part = 0; part < kParts; ++part) Store(lanes + part * kLanes, max[part]);
-  float new_max = lanes[0];
-  for (int i = 1; i < 16; ++i) new_max = lanes[i] > new_max ? lanes[i] : new_max;
+  for (int part = 1; part < kParts; ++part) max[0] = Max(max[part], max[0]);
+  const float new_max = MaxLane(max[0]);
   s.factor[query] = ExpOne(s.max[query] - new_max);
   s.max[query] = new_max;
 

@@ -36,6 +36,14 @@ inline Vec Div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
 inline Vec Fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 // Returns the larger of a and b, and b if either is NaN.
 inline Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+// Returns the largest lane. No lane may be NaN.
+inline float MaxLane(Vec x) {
+  float lanes[kLanes];
+  Store(lanes, x);
+  float max = lanes[0];
+  for (int i = 1; i < kLanes; ++i) max = lanes[i] > max ? lanes[i] : max;
+  return max;
+}
 inline Vec RoundToEven(Vec x) {
   return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
@@ -130,6 +138,30 @@ inline void WidenTransposed(const Bf16* const* rows, ptrdiff_t k0, float* out) {
                            pair, _mm256_set1_epi32(static_cast<int>(0xffff0000u)))));
       }
     }
+  }
+}
+
+// Transposes eight rows of eight floats in place.
+inline void TransposeRows(float* rows) {
+  __m256 pairs[8], quads[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i += 2) {
+    const __m256 even = Load(rows + i * 8), odd = Load(rows + i * 8 + 8);
+    pairs[i] = _mm256_unpacklo_ps(even, odd);
+    pairs[i + 1] = _mm256_unpackhi_ps(even, odd);
+  }
+  // After this loop, quads[4 h + c] has columns c and 4 + c of rows 4 h to 4 h + 3.
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    quads[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+    quads[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+    quads[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+    quads[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    Store(rows + c * 8, _mm256_permute2f128_ps(quads[c], quads[4 + c], 0x20));
+    Store(rows + (4 + c) * 8, _mm256_permute2f128_ps(quads[c], quads[4 + c], 0x31));
   }
 }
 

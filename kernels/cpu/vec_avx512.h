@@ -37,6 +37,8 @@ inline Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
 inline Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 // Returns the larger of a and b, and b if either is NaN.
 inline Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+// Returns the largest lane. No lane may be NaN.
+inline float MaxLane(Vec x) { return _mm512_reduce_max_ps(x); }
 inline Vec RoundToEven(Vec x) {
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
@@ -134,6 +136,16 @@ inline void Transpose16(__m512i* r) {
   }
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) r[i] = t[i];
+}
+
+// Transposes sixteen rows of sixteen floats in place.
+inline void TransposeRows(float* rows) {
+  __m512i r[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(rows + i * 16);
+  Transpose16(r);
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) _mm512_storeu_si512(rows + i * 16, r[i]);
 }
 
 // Transposes and widens 32 elements of 2 * kLanes rows: out[j][c] = element k0 + j of row c.

@@ -71,6 +71,14 @@ inline Vec Fma(Vec a, Vec b, Vec c) {
 inline Vec Max(Vec a, Vec b) {
   return Map([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
 }
+// Returns the largest lane. No lane may be NaN.
+inline float MaxLane(Vec x) {
+  float lanes[kLanes];
+  Store(lanes, x);
+  float max = lanes[0];
+  for (int i = 1; i < kLanes; ++i) max = lanes[i] > max ? lanes[i] : max;
+  return max;
+}
 inline Vec RoundToEven(Vec x) {
   return Map([&](int i) { return __builtin_nearbyintf(x.lane[i]); });
 }
@@ -153,6 +161,17 @@ inline float ReduceOne(const float* p) {
 inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
   const float sums[] = {ReduceOne(a), ReduceOne(b), ReduceOne(c), ReduceOne(d)};
   __builtin_memcpy(out, sums, sizeof(sums));
+}
+
+// Transposes kLanes rows of kLanes floats in place.
+inline void TransposeRows(float* rows) {
+  for (int i = 0; i < kLanes; ++i) {
+    for (int j = 0; j < i; ++j) {
+      const float lane = rows[i * kLanes + j];
+      rows[i * kLanes + j] = rows[j * kLanes + i];
+      rows[j * kLanes + i] = lane;
+    }
+  }
 }
 
 }  // namespace
