@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -30,20 +31,51 @@ absl::Status Refused(const std::string& listen, absl::string_view why) {
   return absl::UnavailableError(absl::StrCat("can't listen on ", listen, ": ", why));
 }
 
-// Binds a socket to one address and closes it. Returns 0 or an errno.
-int TryBind(const addrinfo& address) {
-  const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return errno;
+// Returns a socket that is bound to one address, or -1 with errno set.
+int Bind(const sockaddr* address, socklen_t length) {
+  const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
   const int on = 1, off = 0;
   // Sets SO_REUSEADDR, as servers do. Connections of an earlier server in TIME_WAIT then do not
   // block the port.
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (address.ai_family == AF_INET6) {
+  if (address->sa_family == AF_INET6) {
     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   }
-  const int error = bind(fd, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+  if (bind(fd, address, length) == 0) return fd;
+  const int error = errno;
   close(fd);
-  return error;
+  errno = error;
+  return -1;
+}
+
+using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+// Returns the addresses of the host of `listen`, HOST:PORT.
+absl::StatusOr<Addresses> Resolve(const std::string& listen) {
+  if (!IsHostPort(listen)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", listen, "' is not HOST:PORT with a port from 0 to 65535"));
+  }
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  const std::string host = HostOf(listen), port = absl::StrCat(PortOf(listen));
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    return Refused(listen,
+                   absl::StrCat("the name ", host, " can't be resolved here (", gai_strerror(error),
+                                "); correct it, or give an address: ", kOneOfThisMachine));
+  }
+  return Addresses(found, freeaddrinfo);
+}
+
+void SetPort(sockaddr_storage* address, int port) {
+  if (address->ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(address)->sin6_port = htons(static_cast<uint16_t>(port));
+  } else {
+    reinterpret_cast<sockaddr_in*>(address)->sin_port = htons(static_cast<uint16_t>(port));
+  }
 }
 
 }  // namespace
@@ -68,30 +100,59 @@ absl::Status ListenError(const std::string& listen, int error) {
 }
 
 absl::Status CheckListen(const std::string& listen) {
-  if (!IsHostPort(listen)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", listen, "' is not HOST:PORT with a port from 0 to 65535"));
-  }
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  const std::string host = HostOf(listen), port = absl::StrCat(PortOf(listen));
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-    return Refused(listen,
-                   absl::StrCat("the name ", host, " can't be resolved here (", gai_strerror(error),
-                                "); correct it, or give an address: ", kOneOfThisMachine));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  // gRPC can listen on a name if it can bind one of the name's addresses. So one address that can
-  // be bound is enough here.
+  ASSIGN_OR_RETURN(const Addresses found, Resolve(listen));
+  // A server can listen on a name if it can bind one of the name's addresses. So one address that
+  // can be bound is enough here.
   int first_error = 0;
-  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
-    const int error = TryBind(*address);
-    if (error == 0) return absl::OkStatus();
-    if (first_error == 0) first_error = error;
+  for (const addrinfo* address = found.get(); address != nullptr; address = address->ai_next) {
+    if (const int fd = Bind(address->ai_addr, address->ai_addrlen); fd >= 0) {
+      close(fd);
+      return absl::OkStatus();
+    }
+    if (first_error == 0) first_error = errno;
   }
   return ListenError(listen, first_error);
+}
+
+int PortOfSocket(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+absl::StatusOr<std::vector<int>> OpenListeners(const std::string& listen) {
+  ASSIGN_OR_RETURN(const Addresses found, Resolve(listen));
+  std::vector<int> listeners;
+  int port = PortOf(listen), first_error = 0;
+  const auto open = [&](sockaddr_storage address, socklen_t length) {
+    SetPort(&address, port);
+    const auto* bound = reinterpret_cast<const sockaddr*>(&address);
+    const int fd = Bind(bound, length);
+    if (fd < 0 || ::listen(fd, SOMAXCONN) != 0) {
+      if (first_error == 0) first_error = errno;
+      if (fd >= 0) close(fd);
+      return;
+    }
+    listeners.push_back(fd);
+    port = PortOfSocket(fd);  // the other addresses take the port that the first one has got
+  };
+  if (IsAnyAddress(listen)) {
+    sockaddr_storage any{};
+    any.ss_family = AF_INET6;
+    open(any, sizeof(sockaddr_in6));
+  }
+  if (listeners.empty()) {
+    for (const addrinfo* found_one = found.get(); found_one; found_one = found_one->ai_next) {
+      sockaddr_storage address{};
+      std::memcpy(&address, found_one->ai_addr, found_one->ai_addrlen);
+      open(address, found_one->ai_addrlen);
+    }
+  }
+  if (listeners.empty()) return ListenError(listen, first_error);
+  return listeners;
 }
 
 }  // namespace baton

@@ -1,13 +1,12 @@
 #include "common/rpc/rpc_server.h"
 
 #include <algorithm>
-#include <cerrno>
+#include <utility>
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/listen_check.h"
 #include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/grpc_log.h"
@@ -17,9 +16,14 @@
 namespace baton {
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& options) {
-  // The address is checked before gRPC tries to listen, because gRPC's own warning does not say
-  // what failed.
-  RETURN_IF_ERROR(CheckListen(options.listen));
+  auto server = std::unique_ptr<RpcServer>(new RpcServer);
+  Connections* connections = options.connections;
+  if (connections == nullptr) {
+    server->own_connections_ = std::make_unique<Connections>(ConnectionLimits{});
+    connections = server->own_connections_.get();
+  }
+  const ConnectionLimits& limits = connections->limits();
+  ASSIGN_OR_RETURN(server->acceptor_, ConnectionAcceptor::Listen(options.listen, connections));
   LogGrpc();
   // Plugins are process-wide switches of gRPC, so setting them again changes nothing.
   grpc::EnableDefaultHealthCheckService(true);
@@ -28,10 +32,14 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& optio
   // but reflection needs it to describe the service.
   grpc::health::v1::HealthCheckRequest::descriptor();
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  auto handler = std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor>(
+      builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+          grpc::InsecureServerCredentials()));
+  builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.streams);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(limits.handshake)));
   // Lets peers ping often, because pings are how they soon notice a dead worker.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
@@ -45,13 +53,16 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& optio
             std::clamp(options.connection_age, absl::Milliseconds(1), absl::Hours(24)))));
   }
   for (grpc::Service* service : options.services) builder.RegisterService(service);
-  auto server = std::unique_ptr<RpcServer>(new RpcServer);
   server->server_ = builder.BuildAndStart();
-  if (server->server_ == nullptr || port == 0) {
-    // The address could be bound a moment ago, so another program has just taken it.
-    return ListenError(options.listen, EADDRINUSE);
+  if (server->server_ == nullptr) {
+    return absl::InternalError(absl::StrCat("can't listen on ", options.listen, ": gRPC refuses"));
   }
-  server->address_ = WithPort(options.listen, port);
+  server->address_ = WithPort(options.listen, server->acceptor_->port());
+  server->acceptor_->Start([handler](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    handler->HandleNewConnection(&connection);
+  });
   return server;
 }
 
@@ -65,6 +76,7 @@ void RpcServer::SetServing(absl::string_view service, bool serving) {
 
 void RpcServer::Shutdown(absl::Duration grace) {
   if (server_ == nullptr) return;
+  acceptor_->Stop();
   server_->Shutdown(absl::ToChronoTime(SystemNow() + grace));
   server_->Wait();
   server_ = nullptr;

@@ -10,6 +10,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/host_port.h"
+#include "common/rpc/connection_acceptor.h"
+#include "common/rpc/limits.h"
 
 namespace baton {
 
@@ -23,6 +25,9 @@ class RpcServer {
     // Age at which a client is asked to open a new connection (GOAWAY), plus or minus a tenth. RPCs
     // on the old connection go on. At least one millisecond.
     absl::Duration connection_age = absl::InfiniteDuration();
+    // Outlives the server. If it is null, the server has one of its own, with the default limits.
+    Connections* connections = nullptr;
+    size_t max_message_bytes = kMaxMessageBytes;  // Longest message that is received.
   };
   // Returns InvalidArgument if `listen` is not host:port. Returns Unavailable, with the message of
   // CheckListen, if the address can't be bound.
@@ -34,13 +39,15 @@ class RpcServer {
   // Sets the answer of grpc.health.v1 for a service, given by its full name. "" stands for the
   // whole server. Any thread.
   void SetServing(absl::string_view service, bool serving);
-  // Stops accepting new RPCs, lets running RPCs finish for at most `grace`, and cancels the rest.
-  // Returns when all RPCs have ended.
+  // Stops accepting connections and new RPCs, lets running RPCs finish for at most `grace`, and
+  // cancels the rest. Returns when all RPCs have ended.
   void Shutdown(absl::Duration grace);
 
  private:
   RpcServer() = default;
   std::string address_;
+  std::unique_ptr<Connections> own_connections_;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -4,12 +4,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/connection_acceptor.h"
 
 namespace baton {
 
 void StartWorkerProgram(int argc, char** argv, const char* usage, const FlagGroup& own,
                         const WorkerEquipment& equipment) {
   BlockStopSignals();
+  RaiseDescriptorLimit();
   std::vector<FlagGroup> groups = {
       {"Addresses", "listen advertise routers attach-token report-interval metrics-listen"},
       {"Model", "model model-name context random-weights weights-seed"},

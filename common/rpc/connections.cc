@@ -1,0 +1,119 @@
+#include "common/rpc/connections.h"
+
+#include <utility>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/log.h"
+
+namespace baton {
+
+Connections::~Connections() {
+  for (const auto& [key, connection] : connections_) close(connection.copy);
+}
+
+Connections::Verdict Connections::Enter(uint64_t key, const std::string& address, int port,
+                                        int copy) {
+  MutexLock lock(&mutex_);
+  if (connections_.size() >= static_cast<size_t>(limits_.connections)) {
+    ++counters_.too_many;
+    return Verdict::kTooMany;
+  }
+  const auto found = of_address_.find(address);
+  if (limits_.per_address > 0 && found != of_address_.end() &&
+      found->second >= limits_.per_address) {
+    ++counters_.of_one;
+    return Verdict::kTooManyOfOneAddress;
+  }
+  Connection connection;
+  connection.address = address;
+  connection.peer = absl::StrCat(address, ":", port);
+  connection.copy = copy;
+  key_of_[connection.peer] = key;  // an earlier connection of this peer has ended
+  connections_[key] = std::move(connection);
+  ++of_address_[address];
+  ++counters_.accepted;
+  return Verdict::kTaken;
+}
+
+void Connections::Leave(uint64_t key) {
+  MutexLock lock(&mutex_);
+  const auto found = connections_.find(key);
+  if (found == connections_.end()) return;
+  const Connection& connection = found->second;
+  close(connection.copy);
+  const auto of_address = of_address_.find(connection.address);
+  if (--of_address->second == 0) of_address_.erase(of_address);
+  const auto key_of = key_of_.find(connection.peer);
+  if (key_of != key_of_.end() && key_of->second == key) key_of_.erase(key_of);
+  connections_.erase(found);
+}
+
+void Connections::NoDescriptor() {
+  MutexLock lock(&mutex_);
+  ++counters_.no_descriptor;
+}
+
+void Connections::RpcBegins(absl::string_view peer) {
+  {
+    MutexLock lock(&mutex_);
+    Connection* const connection = Find(peer);
+    if (connection == nullptr || ++connection->rpcs <= limits_.streams) return;
+    if (!Cut(connection)) return;
+  }
+  Log(Severity::kWarning, "connection_cut",
+      {{"peer", peer},
+       {"because", absl::StrCat("it has more than ", limits_.streams, " open RPCs, which is the ",
+                                "limit that it was told")}});
+}
+
+void Connections::RpcEnds(absl::string_view peer) {
+  MutexLock lock(&mutex_);
+  if (Connection* const connection = Find(peer)) --connection->rpcs;
+}
+
+void Connections::RpcCancelled(absl::string_view peer, absl::Time now) {
+  if (limits_.cancels_per_second == 0) return;
+  {
+    MutexLock lock(&mutex_);
+    Connection* const connection = Find(peer);
+    if (connection == nullptr) return;
+    if (now - connection->second_began >= absl::Seconds(1)) {
+      connection->second_began = now;
+      connection->cancelled = 0;
+    }
+    if (++connection->cancelled <= limits_.cancels_per_second || !Cut(connection)) return;
+  }
+  Log(Severity::kWarning, "connection_cut",
+      {{"peer", peer},
+       {"because", absl::StrCat("it cancelled more than ", limits_.cancels_per_second,
+                                " RPCs within a second")}});
+}
+
+Connections::Connection* Connections::Find(absl::string_view peer) {
+  const auto key = key_of_.find(peer);
+  return key == key_of_.end() ? nullptr : &connections_.at(key->second);
+}
+
+bool Connections::Cut(Connection* connection) {
+  if (connection->cut) return false;
+  connection->cut = true;
+  ++counters_.cut;
+  // gRPC now reads the end of the connection. When it closes its descriptor, the client gets a
+  // reset; without it, a client that sends more than is read would wait.
+  const linger reset = {.l_onoff = 1, .l_linger = 0};
+  setsockopt(connection->copy, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  shutdown(connection->copy, SHUT_RDWR);
+  return true;
+}
+
+ConnectionCounters Connections::counters() const {
+  MutexLock lock(&mutex_);
+  ConnectionCounters counters = counters_;
+  counters.open = static_cast<int64_t>(connections_.size());
+  return counters;
+}
+
+}  // namespace baton

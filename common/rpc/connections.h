@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+
+namespace baton {
+
+// Limits of the connections of a server.
+struct ConnectionLimits {
+  int connections = 4096;  // max open connections; each one takes two descriptors
+  int per_address = 0;     // max open connections from one IP address; 0: no limit
+  // Max RPCs that are open on one connection at the same time. gRPC tells it to the clients.
+  int streams = 4096;
+  // Max RPCs that a client cancels on one connection within a second; 0: no limit.
+  int cancels_per_second = 200;
+  // Time in which a client must begin to speak HTTP/2.
+  absl::Duration handshake = absl::Seconds(5);
+};
+
+struct ConnectionCounters {
+  int64_t open = 0;            // connections now
+  uint64_t accepted = 0;       // connections that were taken
+  uint64_t too_many = 0;       // refused: limit of all connections
+  uint64_t of_one = 0;         // refused: limit of one address
+  uint64_t no_descriptor = 0;  // refused: the process had no descriptor left
+  uint64_t cut = 0;            // cut: too many RPCs were open or cancelled
+};
+
+// The open connections of a server. Decides which ones are taken, and cuts those that do too much.
+// Any thread.
+class Connections {
+ public:
+  explicit Connections(ConnectionLimits limits) : limits_(limits) {}
+  // Closes the descriptors that it has.
+  ~Connections();
+
+  const ConnectionLimits& limits() const { return limits_; }
+
+  enum class Verdict { kTaken, kTooMany, kTooManyOfOneAddress };
+  // Enters a connection. If it is taken, this object owns `copy`, a copy of its descriptor. A
+  // connection has a key of its own; an address is what gRPC writes, for example ipv4:127.0.0.1.
+  Verdict Enter(uint64_t key, const std::string& address, int port, int copy);
+  // Forgets a connection, and closes the copy. Does nothing if there is none with this key.
+  void Leave(uint64_t key);
+  // Counts a connection that was refused because the process had no descriptor left.
+  void NoDescriptor();
+
+  // Tell of an RPC that a client has begun or cancelled, or that has ended. A connection is cut if
+  // it has more open RPCs than the limit, or if too many were cancelled. `peer` is
+  // ServerContext::peer(), for example ipv4:127.0.0.1:5000.
+  void RpcBegins(absl::string_view peer);
+  void RpcCancelled(absl::string_view peer, absl::Time now);
+  void RpcEnds(absl::string_view peer);
+
+  ConnectionCounters counters() const;
+
+ private:
+  struct Connection {
+    std::string address;
+    std::string peer;  // address and port
+    int copy = -1;
+    int rpcs = 0;                                    // open
+    absl::Time second_began = absl::InfinitePast();  // the second of `cancelled`
+    int cancelled = 0;                               // RPCs, in that second
+    bool cut = false;
+  };
+
+  // Returns the connection of a peer, or null.
+  Connection* Find(absl::string_view peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Cuts a connection. gRPC then reads its end, and cancels the RPCs that are open on it. Returns
+  // false if the connection has been cut before.
+  bool Cut(Connection* connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const ConnectionLimits limits_;
+  mutable Mutex mutex_;
+  std::map<uint64_t, Connection> connections_ ABSL_GUARDED_BY(mutex_);
+  // Key of each peer's connection.
+  std::map<std::string, uint64_t, std::less<>> key_of_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int> of_address_ ABSL_GUARDED_BY(mutex_);
+  ConnectionCounters counters_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+#include "common/rpc/connections.h"
+
+namespace baton {
+
+class OneRequestService;
+
+// An RPC to which the client sends one request, as raw bytes. For gRPC it is one with two streams,
+// which looks the same on the wire. So the object exists as soon as the client has begun the RPC:
+// the RPC counts for its connection, and it ends if its request does not come. gRPC's own reactors
+// for such RPCs exist only once the request is there.
+class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  OneRequestCall(OneRequestService* service, const grpc::CallbackServerContext* context);
+
+  // Client of the RPC, as gRPC writes its address. Any thread.
+  const std::string& peer() const { return peer_; }
+
+ protected:
+  // Called at most once, on a thread of gRPC, when the request has come.
+  virtual void OnRequest(const grpc::ByteBuffer& request) = 0;
+  // Ends the RPC because its request does not come. Called at most once, and instead of OnRequest.
+  // Must not call the service.
+  virtual void EndWithoutRequest(const absl::Status& status) = 0;
+  // Overrides call these too. OnDone is called after the other functions.
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  friend class OneRequestService;
+  void OnReadDone(bool ok) final;
+
+  OneRequestService* const service_;
+  const std::string peer_;
+  const absl::Time deadline_;
+  uint64_t key_ = 0;
+  grpc::ByteBuffer request_;
+};
+
+// A gRPC service whose methods are OneRequestCalls.
+class OneRequestService : public grpc::Service {
+ public:
+  // A request must come within `limit` after its RPC began. At most kReads requests are read from
+  // one connection at the same time, so that it can't fill the memory with parts of large requests.
+  // `connections` outlives the service.
+  OneRequestService(Connections* connections, absl::Duration limit)
+      : connections_(connections), limit_(limit) {}
+
+  // Ends RPCs whose requests have not come in time. Call it again and again. Any thread.
+  void EndWithoutRequests(absl::Time now);
+
+ protected:
+  // Adds a method, for example /baton.v1.Inference/Generate. `call` makes the object of an RPC on a
+  // thread of gRPC; the object deletes itself when OnDone is called. Call only from a constructor.
+  void AddMethod(const char* name,
+                 std::function<OneRequestCall*(grpc::CallbackServerContext*)> call);
+
+ private:
+  friend class OneRequestCall;
+  static constexpr int kReads = 16;
+  // An RPC whose request has not come.
+  struct Waiting {
+    OneRequestCall* call;
+    absl::Time until;
+    bool reading;
+  };
+  // The RPCs of one connection whose requests have not come.
+  struct Reads {
+    int reading = 0;
+    std::set<uint64_t> others;  // those that are not being read
+  };
+  // Notes that an RPC has begun. Its request is read as soon as the connection has room.
+  uint64_t Begin(OneRequestCall* call);
+  // Notes that the request of an RPC has come, or can't come. Returns false if the RPC no longer
+  // waits for it.
+  bool Came(uint64_t key);
+  // Notes that the client has cancelled an RPC.
+  void Cancelled(uint64_t key);
+  // Ends the wait of an RPC. Another request of the connection may then be read.
+  void Forget(std::map<uint64_t, Waiting>::iterator waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Connections* const connections_;
+  const absl::Duration limit_;
+  int methods_ = 0;
+  Mutex mutex_;
+  uint64_t next_key_ ABSL_GUARDED_BY(mutex_) = 1;
+  // RPCs that wait for their requests, in the order in which they began.
+  std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  // Reads of each peer.
+  std::map<std::string, Reads> reads_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton
