@@ -7,19 +7,28 @@
 
 namespace baton {
 
-std::shared_ptr<GenerateCall> GenerateCall::Create(RequestKey key,
+std::shared_ptr<GenerateCall> GenerateCall::Create(OneRequestService* service, RequestKey key,
                                                    grpc::CallbackServerContext* context,
-                                                   std::function<void(CoreEvent)> tell,
-                                                   std::function<void()> done) {
-  auto call = std::shared_ptr<GenerateCall>(
-      new GenerateCall(key, context, std::move(tell), std::move(done)));
+                                                   Callbacks callbacks) {
+  auto call =
+      std::shared_ptr<GenerateCall>(new GenerateCall(service, key, context, std::move(callbacks)));
   call->self_ = call;
   return call;
 }
 
-GenerateCall::GenerateCall(RequestKey key, grpc::CallbackServerContext* context,
-                           std::function<void(CoreEvent)> tell, std::function<void()> done)
-    : key_(key), tell_(std::move(tell)), done_(std::move(done)), context_(context) {}
+GenerateCall::GenerateCall(OneRequestService* service, RequestKey key,
+                           grpc::CallbackServerContext* context, Callbacks callbacks)
+    : OneRequestCall(service, context),
+      key_(key),
+      callbacks_(std::move(callbacks)),
+      context_(context) {}
+
+void GenerateCall::OnRequest(const grpc::ByteBuffer& request) { callbacks_.begin(request); }
+
+void GenerateCall::EndWithoutRequest(const absl::Status& status) {
+  callbacks_.no_request(status);
+  End(status);
+}
 
 void GenerateCall::Send(const v1::GenerateEvent& event) {
   grpc::ByteBuffer bytes;
@@ -66,7 +75,7 @@ void GenerateCall::OnWriteDone(bool ok) {
       writable = ok;
     }
   }
-  if (writable) tell_(ClientWritable{key_});
+  if (writable) callbacks_.tell(ClientWritable{key_});
 }
 
 void GenerateCall::OnCancel() {
@@ -74,7 +83,8 @@ void GenerateCall::OnCancel() {
     MutexLock lock(&mutex_);
     cancelled_ = true;
   }
-  tell_(ClientCancelled{key_});
+  callbacks_.tell(ClientCancelled{key_});
+  OneRequestCall::OnCancel();
 }
 
 bool GenerateCall::cancelled() {
@@ -83,7 +93,7 @@ bool GenerateCall::cancelled() {
 }
 
 void GenerateCall::Submitted() {
-  if (cancelled()) tell_(ClientCancelled{key_});
+  if (cancelled()) callbacks_.tell(ClientCancelled{key_});
 }
 
 void GenerateCall::OnDone() {
@@ -92,7 +102,8 @@ void GenerateCall::OnDone() {
     context_ = nullptr;
   }
   const std::shared_ptr<GenerateCall> self = std::move(self_);
-  done_();
+  OneRequestCall::OnDone();
+  callbacks_.done();
 }
 
 }  // namespace baton

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "baton/v1/inference.pb.h"
 #include "common/base/mutex.h"
+#include "common/rpc/one_request_call.h"
 #include "router/core/core_events.h"
 
 namespace baton {
@@ -18,13 +19,20 @@ namespace baton {
 // One Generate RPC. Sends the core's events to the client one after the other. Any thread may call
 // the public functions. The object owns itself until gRPC is done with the RPC; other holders of a
 // pointer may keep it longer.
-class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class GenerateCall final : public OneRequestCall {
  public:
-  // `tell` must accept calls from any thread. The object calls `done` once, when the RPC is over,
-  // on a thread of gRPC. After that it makes no more calls.
-  static std::shared_ptr<GenerateCall> Create(RequestKey key, grpc::CallbackServerContext* context,
-                                              std::function<void(CoreEvent)> tell,
-                                              std::function<void()> done);
+  // `tell` must accept calls from any thread. On threads of gRPC, the object calls `begin` with the
+  // request if it comes, `no_request` with the reason if not, and at the end `done`, once. After
+  // that it makes no more calls.
+  struct Callbacks {
+    std::function<void(CoreEvent)> tell;
+    std::function<void(const grpc::ByteBuffer& request)> begin;
+    std::function<void(const absl::Status& status)> no_request;
+    std::function<void()> done;
+  };
+  static std::shared_ptr<GenerateCall> Create(OneRequestService* service, RequestKey key,
+                                              grpc::CallbackServerContext* context,
+                                              Callbacks callbacks);
 
   // Queues an event for the client. Does nothing once the RPC has ended or the client is gone.
   void Send(const v1::GenerateEvent& event);
@@ -40,15 +48,16 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void Abort();
 
  private:
-  GenerateCall(RequestKey key, grpc::CallbackServerContext* context,
-               std::function<void(CoreEvent)> tell, std::function<void()> done);
+  GenerateCall(OneRequestService* service, RequestKey key, grpc::CallbackServerContext* context,
+               Callbacks callbacks);
+  void OnRequest(const grpc::ByteBuffer& request) override;
+  void EndWithoutRequest(const absl::Status& status) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
   const RequestKey key_;
-  const std::function<void(CoreEvent)> tell_;
-  const std::function<void()> done_;
+  const Callbacks callbacks_;
   std::shared_ptr<GenerateCall> self_;
   Mutex mutex_;
   // Null once gRPC has ended the RPC.

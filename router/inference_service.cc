@@ -2,6 +2,10 @@
 
 #include <utility>
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/wire_format_lite.h>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
@@ -15,16 +19,6 @@ namespace baton {
 
 namespace {
 
-// A call with a single answer. Keeps its place in the CallLimit until gRPC is done with the call.
-class UnaryCall : public grpc::ServerUnaryReactor {
- public:
-  explicit UnaryCall(std::optional<CallLimit::Place> place) : place_(std::move(place)) {}
-
- private:
-  void OnDone() override { delete this; }
-  const std::optional<CallLimit::Place> place_;
-};
-
 constexpr size_t kMaxTenantBytes = 128;
 
 // Returns the RPC's deadline, converted to the clock of SteadyNow().
@@ -34,15 +28,68 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
                                                : ToSteady(absl::FromChrono(deadline));
 }
 
+// Appends the bytes of each token as one value of a repeated field. In a message, millions of such
+// short strings would take ten times the memory.
+template <typename Ids>
+void AddPieces(const Tokenizer& tokenizer, const Ids& ids, int field, std::string* message) {
+  google::protobuf::io::StringOutputStream end(message);
+  google::protobuf::io::CodedOutputStream out(&end);
+  for (const TokenId id : ids) {
+    const absl::string_view piece = tokenizer.TokenBytes(id);
+    out.WriteTag(google::protobuf::internal::WireFormatLite::MakeTag(
+        field, google::protobuf::internal::WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
+    out.WriteVarint32(static_cast<uint32_t>(piece.size()));
+    out.WriteRaw(piece.data(), static_cast<int>(piece.size()));
+  }
+}
+
 }  // namespace
 
+// A call with a single answer.
+class InferenceService::UnaryCall final : public OneRequestCall {
+ public:
+  // Called with the request, to end the call sooner or later.
+  using Begin = std::function<void(UnaryCall* call, const grpc::ByteBuffer& request)>;
+  UnaryCall(InferenceService* service, grpc::CallbackServerContext* context, Begin begin)
+      : OneRequestCall(service, context), context_(context), begin_(std::move(begin)) {}
+
+  // The call has a place of a CallLimit until gRPC is done with it.
+  void Keep(CallLimit::Place place) { place_.emplace(std::move(place)); }
+  // Ends the call with an answer, a message in its bytes.
+  void Answer(const std::string& answer) {
+    const grpc::Slice bytes(answer);
+    response_ = grpc::ByteBuffer(&bytes, 1);
+    StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+  // Ends the call with an error.
+  void End(const absl::Status& status) {
+    AddRetryPushback(status, context_);
+    Finish(ToGrpcStatus(status));
+  }
+
+ private:
+  void OnRequest(const grpc::ByteBuffer& request) override { begin_(this, request); }
+  void EndWithoutRequest(const absl::Status& status) override { End(status); }
+  void OnDone() override {
+    OneRequestCall::OnDone();
+    delete this;
+  }
+
+  grpc::CallbackServerContext* const context_;
+  const Begin begin_;
+  std::optional<CallLimit::Place> place_;
+  grpc::ByteBuffer response_;
+};
+
 InferenceService::InferenceService(ServedModel model, RequestLimits limits,
+                                   Connections* connections,
                                    std::optional<std::string> naming_secret, CallLimit* text_calls,
                                    EncodePool* pool,
                                    std::function<absl::Status(size_t calls, size_t callers)> room,
                                    std::function<bool(CoreEvent)> submit,
                                    std::function<void(CoreEvent)> tell, Refused refused)
-    : model_(std::move(model)),
+    : OneRequestService(connections, limits.request_limit),
+      model_(std::move(model)),
       limits_(limits),
       naming_secret_(std::move(naming_secret)),
       text_calls_(text_calls),
@@ -50,7 +97,13 @@ InferenceService::InferenceService(ServedModel model, RequestLimits limits,
       room_(std::move(room)),
       submit_(std::move(submit)),
       tell_(std::move(tell)),
-      refused_(std::move(refused)) {}
+      refused_(std::move(refused)) {
+  AddMethod("/baton.v1.Inference/Generate",
+            [this](grpc::CallbackServerContext* context) { return NewCall(context); });
+  AddUnary<v1::TokenizeRequest>("/baton.v1.Inference/Tokenize", text_calls_);
+  AddUnary<v1::DetokenizeRequest>("/baton.v1.Inference/Detokenize", text_calls_);
+  AddUnary<v1::ListModelsRequest>("/baton.v1.Inference/ListModels", nullptr);
+}
 
 std::shared_ptr<GenerateCall> InferenceService::Find(RequestKey key) {
   MutexLock lock(&mutex_);
@@ -69,40 +122,54 @@ size_t InferenceService::calls() {
   return calls_.size();
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
-  const absl::Time arrival = SteadyNow();
+GenerateCall* InferenceService::NewCall(grpc::CallbackServerContext* context) {
   const RequestKey key = next_key_++;
-  const absl::StatusOr<std::string> named = CallerOf(*context);
+  absl::StatusOr<std::string> named = CallerOf(*context);
   const std::string caller = named.ok() ? *named : AddressOfPeer(context->peer());
-  const std::shared_ptr<GenerateCall> call =
-      GenerateCall::Create(key, context, tell_, [this, key, caller] {
-        {
-          MutexLock lock(&mutex_);
-          calls_.erase(key);
-          const auto of = calls_of_.find(caller);
-          if (--of->second == 0) calls_of_.erase(of);
-        }
-        tell_(ClientGone{key});
-      });
+  const absl::Time deadline = DeadlineOf(*context);
+  const std::shared_ptr<GenerateCall> call = GenerateCall::Create(
+      this, key, context,
+      {.tell = tell_,
+       .begin =
+           [this, key, caller, status = named.status(), deadline](const grpc::ByteBuffer& bytes) {
+             Begin(Find(key), key, caller, status, deadline, bytes);
+           },
+       .no_request = [this](const absl::Status& status) { refused_({}, status); },
+       .done =
+           [this, key, caller] {
+             {
+               MutexLock lock(&mutex_);
+               calls_.erase(key);
+               const auto of = calls_of_.find(caller);
+               if (--of->second == 0) calls_of_.erase(of);
+             }
+             tell_(ClientGone{key});
+           }});
+  MutexLock lock(&mutex_);
+  calls_[key] = call;
+  ++calls_of_[caller];
+  return call.get();
+}
+
+void InferenceService::Begin(const std::shared_ptr<GenerateCall>& call, RequestKey key,
+                             const std::string& caller, absl::Status status, absl::Time deadline,
+                             const grpc::ByteBuffer& bytes) {
+  const absl::Time arrival = SteadyNow();
   size_t calls = 0, callers = 0;
   {
     MutexLock lock(&mutex_);
-    calls_[key] = call;
-    calls = ++calls_of_[caller];
+    calls = calls_of_[caller];
     callers = calls_of_.size();
   }
   v1::GenerateRequest request;
-  absl::Status status = ParseRequest(*bytes, &request);
+  const absl::Status parsed = ParseRequest(bytes, &request);
   if (request.request_id().empty()) request.set_request_id(NewRequestId());
-  if (status.ok()) status = named.status();
+  if (!parsed.ok()) status = parsed;
   if (status.ok()) status = room_(calls, callers);
   if (!status.ok()) {
     refused_(request, status);
-    call->End(status);
-    return call.get();
+    return call->End(status);
   }
-  absl::Time deadline = DeadlineOf(*context);
   if (deadline == absl::InfiniteFuture()) deadline = arrival + limits_.default_deadline;
   const auto shared = std::make_shared<const v1::GenerateRequest>(std::move(request));
   status = RunOnText(caller, shared->text().size(),
@@ -113,7 +180,6 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     refused_(*shared, status);
     call->End(status);
   }
-  return call.get();
 }
 
 absl::Status InferenceService::RunOnText(const std::string& caller, size_t bytes,
@@ -185,62 +251,35 @@ void InferenceService::NameBlocks(CheckedRequest* checked) {
 }
 
 template <typename Request>
-grpc::ServerUnaryReactor* InferenceService::Unary(grpc::CallbackServerContext* context,
-                                                  const grpc::ByteBuffer* bytes,
-                                                  grpc::ByteBuffer* response, CallLimit* limit) {
-  absl::Status status;
-  std::optional<CallLimit::Place> place = limit != nullptr ? limit->Take() : std::nullopt;
-  if (limit != nullptr && !place) {
-    status = WithRetryAfter(
-        absl::ResourceExhaustedError(absl::StrCat(
-            limit->max(), " calls of Tokenize and Detokenize are running, which is the max")),
-        absl::Seconds(1));
-  }
-  auto* const reactor = new UnaryCall(std::move(place));
-  const auto request = std::make_shared<Request>();
-  if (status.ok()) status = ParseRequest(*bytes, request.get());
-  if (status.ok()) {
-    // gRPC's object for the response lives until Finish().
-    status =
-        RunOnText(AddressOfPeer(context->peer()), request->ByteSizeLong(),
-                  [this, request, response, reactor] {
-                    const auto answer = Answer(*request);
-                    if (answer.ok()) {
-                      bool own = false;
-                      using Response = std::decay_t<decltype(*answer)>;
-                      const grpc::Status written =
-                          grpc::SerializationTraits<Response>::Serialize(*answer, response, &own);
-                      BATON_CHECK(written.ok()) << written.error_message();
-                    }
-                    reactor->Finish(ToGrpcStatus(answer.status()));
-                  });
-  }
-  if (!status.ok()) {
-    AddRetryPushback(status, context);
-    reactor->Finish(ToGrpcStatus(status));
-  }
-  return reactor;
+void InferenceService::AddUnary(const char* name, CallLimit* limit) {
+  const auto begin = [this, limit](UnaryCall* call, const grpc::ByteBuffer& bytes) {
+    if (limit != nullptr) {
+      std::optional<CallLimit::Place> place = limit->Take();
+      if (!place) {
+        return call->End(WithRetryAfter(
+            absl::ResourceExhaustedError(absl::StrCat(
+                limit->max(), " calls of Tokenize and Detokenize are running, which is the max")),
+            absl::Seconds(1)));
+      }
+      call->Keep(*std::move(place));
+    }
+    const auto request = std::make_shared<Request>();
+    absl::Status status = ParseRequest(bytes, request.get());
+    if (status.ok()) {
+      status =
+          RunOnText(AddressOfPeer(call->peer()), request->ByteSizeLong(), [this, request, call] {
+            const auto answer = Answer(*request);
+            answer.ok() ? call->Answer(*answer) : call->End(answer.status());
+          });
+    }
+    if (!status.ok()) call->End(status);
+  };
+  AddMethod(name, [this, begin](grpc::CallbackServerContext* context) {
+    return new UnaryCall(this, context, begin);
+  });
 }
 
-grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
-                                                     const grpc::ByteBuffer* request,
-                                                     grpc::ByteBuffer* response) {
-  return Unary<v1::TokenizeRequest>(context, request, response, text_calls_);
-}
-
-grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request,
-                                                       grpc::ByteBuffer* response) {
-  return Unary<v1::DetokenizeRequest>(context, request, response, text_calls_);
-}
-
-grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request,
-                                                       grpc::ByteBuffer* response) {
-  return Unary<v1::ListModelsRequest>(context, request, response, nullptr);
-}
-
-absl::StatusOr<v1::TokenizeResponse> InferenceService::Answer(const v1::TokenizeRequest& request) {
+absl::StatusOr<std::string> InferenceService::Answer(const v1::TokenizeRequest& request) {
   RETURN_IF_ERROR(CheckModelName(request.model(), model_));
   RETURN_IF_ERROR(CheckTextSize("text", request.text(), limits_));
   const EncodeOptions options = {
@@ -251,15 +290,12 @@ absl::StatusOr<v1::TokenizeResponse> InferenceService::Answer(const v1::Tokenize
   if (!ids.ok()) return absl::InvalidArgumentError(absl::StrCat("text: ", ids.status().message()));
   v1::TokenizeResponse response;
   response.mutable_token_ids()->Add(ids->begin(), ids->end());
-  for (const TokenId id : *ids) {
-    const absl::string_view piece = model_.tokenizer->TokenBytes(id);
-    response.add_pieces(piece.data(), piece.size());
-  }
-  return response;
+  std::string bytes = response.SerializeAsString();
+  AddPieces(*model_.tokenizer, *ids, v1::TokenizeResponse::kPiecesFieldNumber, &bytes);
+  return bytes;
 }
 
-absl::StatusOr<v1::DetokenizeResponse> InferenceService::Answer(
-    const v1::DetokenizeRequest& request) {
+absl::StatusOr<std::string> InferenceService::Answer(const v1::DetokenizeRequest& request) {
   RETURN_IF_ERROR(CheckModelName(request.model(), model_));
   if (static_cast<size_t>(request.token_ids_size()) > limits_.text_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("token_ids has ", request.token_ids_size(),
@@ -283,14 +319,13 @@ absl::StatusOr<v1::DetokenizeResponse> InferenceService::Answer(
       model_.tokenizer->Decode(absl::MakeConstSpan(request.token_ids().data(),
                                                    static_cast<size_t>(request.token_ids_size())),
                                request.skip_special()));
-  for (const TokenId id : request.token_ids()) {
-    const absl::string_view piece = model_.tokenizer->TokenBytes(id);
-    response.add_pieces(piece.data(), piece.size());
-  }
-  return response;
+  std::string answer = response.SerializeAsString();
+  AddPieces(*model_.tokenizer, request.token_ids(), v1::DetokenizeResponse::kPiecesFieldNumber,
+            &answer);
+  return answer;
 }
 
-absl::StatusOr<v1::ListModelsResponse> InferenceService::Answer(const v1::ListModelsRequest&) {
+absl::StatusOr<std::string> InferenceService::Answer(const v1::ListModelsRequest&) {
   v1::ListModelsResponse response;
   v1::Model* model = response.add_models();
   model->set_name(model_.name);
@@ -307,7 +342,7 @@ absl::StatusOr<v1::ListModelsResponse> InferenceService::Answer(const v1::ListMo
   for (const std::string& sentence : serving_->unused) model->add_unused_workers(sentence);
   model->set_prefill_workers(serving_->prefill_workers);
   model->set_decode_workers(serving_->decode_workers);
-  return response;
+  return response.SerializeAsString();
 }
 
 }  // namespace baton

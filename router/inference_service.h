@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "baton/v1/inference.grpc.pb.h"
+#include "baton/v1/inference.pb.h"
 #include "common/base/mutex.h"
 #include "router/call_limit.h"
 #include "router/core/core_events.h"
@@ -24,11 +24,7 @@ inline constexpr char kTenantMetadata[] = "x-baton-tenant";
 // (for example text that is not UTF-8) gets a clear InvalidArgument. Requests are checked and
 // tokenised on gRPC's threads, and those with long texts on the threads of an EncodePool. Requests
 // that pass go to the core.
-class InferenceService final
-    : public v1::Inference::WithRawCallbackMethod_Generate<
-          v1::Inference::WithRawCallbackMethod_Tokenize<
-              v1::Inference::WithRawCallbackMethod_Detokenize<
-                  v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>> {
+class InferenceService final : public OneRequestService {
  public:
   using Refused = std::function<void(const v1::GenerateRequest&, const absl::Status&)>;
   // All four functions must be callable on any thread.
@@ -41,7 +37,8 @@ class InferenceService final
   // `pool` outlives all calls. `text_calls` limits the number of Tokenize and Detokenize calls at
   // the same time. A call counts until its answer has been sent. `naming_secret` is the cluster's
   // attach token, with which the blocks of prompts get their names; not set: they get none.
-  InferenceService(ServedModel model, RequestLimits limits,
+  // `connections` are those of the server.
+  InferenceService(ServedModel model, RequestLimits limits, Connections* connections,
                    std::optional<std::string> naming_secret, CallLimit* text_calls,
                    EncodePool* pool, std::function<absl::Status(size_t calls, size_t callers)> room,
                    std::function<bool(CoreEvent)> submit, std::function<void(CoreEvent)> tell,
@@ -55,20 +52,19 @@ class InferenceService final
   size_t calls();
 
  private:
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request) override;
-  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
-                                     const grpc::ByteBuffer* request,
-                                     grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
-                                       const grpc::ByteBuffer* request,
-                                       grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
-                                       const grpc::ByteBuffer* request,
-                                       grpc::ByteBuffer* response) override;
-  absl::StatusOr<v1::TokenizeResponse> Answer(const v1::TokenizeRequest& request);
-  absl::StatusOr<v1::DetokenizeResponse> Answer(const v1::DetokenizeRequest& request);
-  absl::StatusOr<v1::ListModelsResponse> Answer(const v1::ListModelsRequest& request);
+  class UnaryCall;
+  // Makes the object of a Generate call.
+  GenerateCall* NewCall(grpc::CallbackServerContext* context);
+  // Takes the request of a call. `status` says what is wrong with the call itself.
+  void Begin(const std::shared_ptr<GenerateCall>& call, RequestKey key, const std::string& caller,
+             absl::Status status, absl::Time deadline, const grpc::ByteBuffer& bytes);
+  // Adds a method with a single answer.
+  template <typename Request>
+  void AddUnary(const char* name, CallLimit* limit);
+  // Return the answer as bytes.
+  absl::StatusOr<std::string> Answer(const v1::TokenizeRequest& request);
+  absl::StatusOr<std::string> Answer(const v1::DetokenizeRequest& request);
+  absl::StatusOr<std::string> Answer(const v1::ListModelsRequest& request);
   // Texts of more bytes are tokenised on the pool's threads.
   static constexpr size_t kLongText = 16 << 10;
   // Runs `work` on a text of `bytes` bytes, now or on a thread of the pool.
@@ -81,11 +77,6 @@ class InferenceService final
              absl::Time deadline);
   // Names the blocks of the request's prompt, unless the request uses no cached KV.
   void NameBlocks(CheckedRequest* checked);
-  template <typename Request>
-  grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context,
-                                  const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response,
-                                  CallLimit* limit);
-
   const ServedModel model_;
   const RequestLimits limits_;
   const std::optional<std::string> naming_secret_;

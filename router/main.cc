@@ -20,6 +20,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/model/folder_advice.h"
 #include "common/model/model_config.h"
+#include "common/rpc/connection_acceptor.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/serving_mode.h"
@@ -99,6 +100,19 @@ ABSL_FLAG(absl::Duration, leg_silence_limit, absl::Seconds(60),
           "max silence of an RPC to a worker that reports its load and should be sending tokens; "
           "then another worker takes over the request. While the worker computes a prompt, this is "
           "the limit per 1,000 tokens that it has to compute");
+ABSL_FLAG(int, max_connections, 4096,
+          "max open connections of clients and workers; more are closed at once. Each takes two "
+          "descriptors (1 to 1000000)");
+ABSL_FLAG(int, max_connections_per_address, 0,
+          "max open connections from one IP address; 0: no limit, as behind a load balancer all "
+          "clients have one address (0 to 1000000)");
+ABSL_FLAG(int, max_calls_per_connection, 4096,
+          "max calls that are open on one connection at the same time; clients know it and wait, "
+          "and the connection of one that goes on all the same is cut (100 to 1000000)");
+ABSL_FLAG(int, max_cancels_per_second, 200,
+          "max calls that a client cancels on one connection within a second, before their "
+          "deadlines; then the connection is cut; raise it for a proxy that carries the calls of "
+          "many clients; 0: no limit (0 to 1000000)");
 ABSL_FLAG(absl::Duration, max_connection_age, absl::ZeroDuration(),
           "approximate age of a connection at which its client is asked to connect anew, so that "
           "clients leave a router that DNS no longer names; running answers go on; 0: never");
@@ -127,7 +141,9 @@ std::vector<FlagGroup> FlagGroups() {
        "max-queued max-queue-wait trust-tenant-metadata max-prompts-per-worker max-migrations "
        "default-deadline max-text-bytes max-text-calls"},
       {"Waiting for workers", "pair-wait room-wait report-limit stall leg-silence-limit"},
-      {"Clients", "client-buffer-tokens slow-client-limit max-connection-age"},
+      {"Clients",
+       "client-buffer-tokens slow-client-limit max-connections max-connections-per-address "
+       "max-calls-per-connection max-cancels-per-second max-connection-age"},
       {"Stopping and hanging", "drain-grace hang-limit"},
       {"Log", "log-level log-format"}};
 }
@@ -183,6 +199,14 @@ RouterServer::Options OptionsFromFlags() {
       CheckedInt("max-text-bytes", absl::GetFlag(FLAGS_max_text_bytes), 1, 64 << 20));
   options.max_text_calls =
       CheckedInt("max-text-calls", absl::GetFlag(FLAGS_max_text_calls), 1, 1000000);
+  options.connections.connections =
+      CheckedInt("max-connections", absl::GetFlag(FLAGS_max_connections), 1, 1000000);
+  options.connections.per_address = CheckedInt(
+      "max-connections-per-address", absl::GetFlag(FLAGS_max_connections_per_address), 0, 1000000);
+  options.connections.streams = CheckedInt(
+      "max-calls-per-connection", absl::GetFlag(FLAGS_max_calls_per_connection), 100, 1000000);
+  options.connections.cancels_per_second =
+      CheckedInt("max-cancels-per-second", absl::GetFlag(FLAGS_max_cancels_per_second), 0, 1000000);
   RouterCoreOptions& core = options.core;
   core.mode = ModeFromFlag();
   core.policy = PolicyFromFlag();
@@ -240,6 +264,7 @@ std::string FolderName(const std::string& folder) {
 
 int Main(int argc, char** argv) {
   BlockStopSignals();
+  RaiseDescriptorLimit();
   const auto rest = StartProgram(argc, argv, {kUsage, FlagGroups()});
   if (!rest.empty())
     RefuseToStart(absl::StrCat("'", rest[0], "' is not expected here; flags begin with --"));

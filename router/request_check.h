@@ -25,6 +25,8 @@ struct ServedModel {
 struct RequestLimits {
   // Deadline of a request whose client set none, after its arrival.
   absl::Duration default_deadline = absl::Seconds(600);
+  // Time in which a client must send its request, once it has begun its call.
+  absl::Duration request_limit = absl::Seconds(60);
   // If true, a caller is named by the metadata kTenantMetadata where a request has it.
   bool trust_tenant_metadata = false;
   size_t text_bytes = 8 << 20;  // Max size of a prompt's text, and of a text to tokenise.

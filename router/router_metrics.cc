@@ -44,6 +44,24 @@ void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry) {
           {{"role", "prefill"}});
   counter("baton_router_worker_refusals_total", kRefusals, &RouterCounters::decode_refused,
           {{"role", "decode"}});
+  registry->AddGauge("baton_router_connections", "Open connections of clients and workers.", {},
+                     [router] { return double(router->connections().open); });
+  const auto connection_counter = [&](const char* name, const char* help,
+                                      uint64_t ConnectionCounters::*member,
+                                      const MetricRegistry::Labels& labels = {}) {
+    registry->AddCounter(name, help, labels,
+                         [router, member] { return double(router->connections().*member); });
+  };
+  constexpr char kName[] = "baton_router_connections_refused_total";
+  constexpr char kHelp[] = "Connections that were closed at once.";
+  connection_counter(kName, kHelp, &ConnectionCounters::too_many, {{"reason", "limit"}});
+  connection_counter(kName, kHelp, &ConnectionCounters::of_one, {{"reason", "address_limit"}});
+  connection_counter(kName, kHelp, &ConnectionCounters::no_descriptor,
+                     {{"reason", "no_descriptor"}});
+  connection_counter("baton_router_connections_cut_total",
+                     "Connections that were cut because too many of their calls were open or "
+                     "cancelled.",
+                     &ConnectionCounters::cut);
 }
 
 }  // namespace baton

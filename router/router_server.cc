@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/base/free_memory.h"
 #include "common/base/inbox.h"
 #include "common/base/log.h"
 #include "common/base/loop.h"
@@ -49,15 +50,25 @@ RouterCoreOptions CoreOptions(const RouterServer::Options& options, RequestMetri
   return core;
 }
 
+// Returns the size of the largest message that can be a valid one: a prompt as text or as token
+// ids, a text to tokenise, or a message of a worker, with some room for the other fields.
+size_t MaxMessageBytes(const RouterServer::Options& options) {
+  constexpr size_t kIdBytes = 6;  // an id as a field of its own, of up to 28 bits
+  const size_t ids = kIdBytes * static_cast<size_t>(options.model.config.context);
+  return std::clamp(std::max(ids, options.limits.text_bytes) + kMaxReportBytes, kMaxReportBytes,
+                    size_t{kMaxMessageBytes});
+}
+
 }  // namespace
 
 struct RouterServer::Parts {
   explicit Parts(const Options& options)
       : inbox(kInbox),
+        connections(options.connections),
         text_calls(options.max_text_calls),
         core_mode(options.core.mode),
         inference(
-            options.model, options.limits,
+            options.model, options.limits, &connections,
             options.core.prefix_index_bytes > 0 ? std::optional(options.token) : std::nullopt,
             &text_calls, &encode_pool,
             // Runs before the prompt is tokenised, so that it costs little to refuse a request. A
@@ -121,6 +132,7 @@ struct RouterServer::Parts {
 
   Inbox<CoreEvent> inbox;
   const std::shared_ptr<Wakeup> wakeup = std::make_shared<Wakeup>();  // Wakes the loop.
+  Connections connections;
   CallLimit text_calls;
   EncodePool encode_pool{
       {.threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 8)}};
@@ -137,6 +149,7 @@ struct RouterServer::Parts {
   bool hangs ABSL_GUARDED_BY(server_mutex) = false;  // The loop has been silent for too long.
   Pulse pulse;
   std::optional<PulseWatch> watch;
+  FreeMemory free_memory;
   std::unique_ptr<Loop> watch_loop;
 
   Mutex mutex;
@@ -281,7 +294,9 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
   absl::StatusOr<std::unique_ptr<RpcServer>> server =
       RpcServer::Start({.listen = options.listen,
                         .services = {&parts->inference, &parts->membership},
-                        .connection_age = options.connection_age});
+                        .connection_age = options.connection_age,
+                        .connections = &parts->connections,
+                        .max_message_bytes = MaxMessageBytes(options)});
   if (!server.ok()) {
     parts->shut_down = true;
     return server.status();
@@ -304,6 +319,8 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
       Loop::Options{.name = "watch", .idle = std::min(options.hang_limit / 8, absl::Seconds(1))},
       [parts](absl::Time now) {
         parts->WatchPulse(now);
+        parts->inference.EndWithoutRequests(now);
+        parts->free_memory.TrimIfDue(now);
         return false;
       });
   return router;
@@ -332,6 +349,8 @@ size_t RouterServer::legs() const {
   MutexLock lock(&parts_->mutex);
   return parts_->leg_count;
 }
+
+ConnectionCounters RouterServer::connections() const { return parts_->connections.counters(); }
 
 CallLimit& RouterServer::text_calls() { return parts_->text_calls; }
 

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/connections.h"
 #include "common/rpc/limits.h"
 #include "router/call_limit.h"
 #include "router/core/router_core.h"
@@ -22,6 +23,7 @@ class RouterServer {
     std::string token;  // Shared token of Attach and of the legs; empty: none.
     ServedModel model;  // Its tokeniser outlives the server.
     RequestLimits limits;
+    ConnectionLimits connections;
     // If a worker does not answer within this time at the address that it registered, the router
     // refuses it.
     absl::Duration connect_limit = absl::Milliseconds(kConnectLimitMs);
@@ -53,6 +55,8 @@ class RouterServer {
   size_t requests() const;
   size_t queued() const;  // Requests in the queue.
   size_t legs() const;
+  // The connections of clients and workers. Any thread.
+  ConnectionCounters connections() const;
   // The limit of Tokenize and Detokenize calls. Any thread. A place taken from it must be given
   // back before the server is destroyed.
   CallLimit& text_calls();
