@@ -1,5 +1,8 @@
 #include "common/metrics/metrics_server.h"
 
+#include <algorithm>
+#include <list>
+#include <optional>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -43,22 +46,26 @@ Response Answer(http::status status, std::string body, const char* type = kTextT
 
 }  // namespace
 
+namespace {
+
+class Connection;
+
+}  // namespace
+
 struct MetricsServer::Parts {
   explicit Parts(Options o) : options(std::move(o)) {}
 
   absl::Status Listen();
   void Accept();
-  void Ended() {
-    --connections;
-    if (!accepting && !stopped) Accept();
-  }
+  // If there are as many connections as there may be, closes the oldest one that has not sent its
+  // whole request, or else the oldest one.
+  void MakePlace();
 
   const Options options;
   std::function<std::string()> text;
-  int connections = 0;
-  bool accepting = false;
-  // Declared before `io`, because the connections use this field until they end with `io`.
-  bool stopped = false;
+  // Open connections, the oldest one first. Declared before `io`, because the connections use this
+  // field until they end with `io`.
+  std::list<Connection*> connections;
   asio::io_context io{1};
   tcp::acceptor acceptor{io};
   asio::steady_timer pause{io};
@@ -71,16 +78,27 @@ namespace {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, const MetricsServer::Options* options,
-             const std::function<std::string()>* text, std::function<void()> ended)
+             const std::function<std::string()>* text, std::list<Connection*>* all)
       : stream_(std::move(socket)),
         options_(options),
         text_(text),
-        ended_(std::move(ended)),
+        all_(all),
+        place_(all->insert(all->end(), this)),
         buffer_(options->max_request_bytes) {
     parser_.header_limit(static_cast<uint32_t>(options->max_request_bytes));
     parser_.body_limit(0);
   }
-  ~Connection() { ended_(); }
+  ~Connection() {
+    if (place_) all_->erase(*place_);
+  }
+
+  bool has_request() const { return has_request_; }
+  // Closes the connection now, and takes it off the list.
+  void Abandon() {
+    all_->erase(*place_);
+    place_ = std::nullopt;
+    stream_.close();
+  }
 
   void Start() {
     stream_.expires_after(absl::ToChronoMilliseconds(options_->time_limit));
@@ -91,6 +109,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   void OnRequest(beast::error_code error) {
+    has_request_ = true;
     if (error == http::error::header_limit || error == http::error::buffer_overflow) {
       Send(
           Answer(http::status::request_header_fields_too_large,
@@ -156,7 +175,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   beast::tcp_stream stream_;
   const MetricsServer::Options* const options_;
   const std::function<std::string()>* const text_;
-  const std::function<void()> ended_;
+  std::list<Connection*>* const all_;
+  std::optional<std::list<Connection*>::iterator> place_;
+  bool has_request_ = false;
   beast::flat_buffer buffer_;
   http::request_parser<http::empty_body> parser_;
   std::string answer_;
@@ -186,9 +207,14 @@ absl::Status MetricsServer::Parts::Listen() {
   return absl::OkStatus();
 }
 
+void MetricsServer::Parts::MakePlace() {
+  if (connections.size() < static_cast<size_t>(options.max_connections)) return;
+  const auto silent = std::find_if(connections.begin(), connections.end(),
+                                   [](const Connection* c) { return !c->has_request(); });
+  (silent == connections.end() ? connections.front() : *silent)->Abandon();
+}
+
 void MetricsServer::Parts::Accept() {
-  accepting = connections < options.max_connections;
-  if (!accepting) return;
   acceptor.async_accept([this](beast::error_code error, tcp::socket socket) {
     if (error == asio::error::operation_aborted) return;
     if (error) {
@@ -198,8 +224,8 @@ void MetricsServer::Parts::Accept() {
       });
       return;
     }
-    ++connections;
-    std::make_shared<Connection>(std::move(socket), &options, &text, [this] { Ended(); })->Start();
+    MakePlace();
+    std::make_shared<Connection>(std::move(socket), &options, &text, &connections)->Start();
     Accept();
   });
 }
@@ -227,7 +253,6 @@ void MetricsServer::Serve(std::function<std::string()> text) {
 MetricsServer::~MetricsServer() {
   parts_->io.stop();
   if (parts_->thread.joinable()) parts_->thread.join();
-  parts_->stopped = true;
 }
 
 }  // namespace baton

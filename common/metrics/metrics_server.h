@@ -16,7 +16,9 @@ class MetricsServer {
  public:
   struct Options {
     std::string listen;  // HOST:PORT; port 0 means any free port
-    int max_connections = 16;
+    // Max open connections. A further one takes the place of the oldest one whose request has not
+    // come, or else of the oldest one, so that silent clients keep nobody out.
+    int max_connections = 64;
     size_t max_request_bytes = 8 << 10;  // size of request line and headers; a body is refused
     // Time limit for reading the request. Sending the answer has the same limit of its own.
     absl::Duration time_limit = absl::Seconds(5);
