@@ -369,7 +369,11 @@ void RouterServer::Shutdown(absl::Duration grace) {
     MutexLock lock(&p.server_mutex);
     p.server_open = false;
   }
-  // Final statuses get one second to reach the clients. Then gRPC cuts the calls that remain.
+  // Final statuses get one second to reach the clients. New calls are refused meanwhile. Then the
+  // clients are told that their connections end. If gRPC alone shut down, it would end calls that
+  // come at that moment with CANCELLED, which clients do not repeat.
+  p.WaitUntil([&p] { return p.inference.calls() == 0; }, absl::Seconds(1));
+  p.connections.EndAll();
   p.server->Shutdown(absl::Seconds(1));
   // All RPCs from clients are over. The router's RPCs to workers were cancelled and end by
   // themselves.

@@ -1,5 +1,6 @@
 #include "router/router_server.h"
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <thread>
@@ -580,6 +581,35 @@ TEST_F(RouterServerTest, ShutdownLetsRunningOnesEndWithAStatus) {
   down.join();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
   workers_->WaitForOpen(0);
+}
+
+// gRPC ends calls that come while it shuts down with Cancelled, which clients do not repeat.
+TEST_F(RouterServerTest, NoCallEndsWithCancelledWhileTheRouterShutsDown) {
+  for (int round = 0; round < 4; ++round) {
+    StartRouter();
+    std::atomic<int> answered = 0, cancelled = 0;
+    std::vector<std::thread> clients;
+    for (int i = 0; i < 12; ++i) {
+      clients.emplace_back([&, address = router_->address()] {
+        grpc::ChannelArguments arguments;
+        arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+        const auto stub = v1::Inference::NewStub(
+            grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+        while (true) {
+          grpc::ClientContext context;
+          v1::ListModelsResponse models;
+          const grpc::Status status = stub->ListModels(&context, {}, &models);
+          cancelled += status.error_code() == grpc::StatusCode::CANCELLED;
+          if (!status.ok()) return;
+          ++answered;
+        }
+      });
+    }
+    while (answered < 200) std::this_thread::yield();
+    router_->Shutdown(absl::ZeroDuration());
+    for (std::thread& client : clients) client.join();
+    EXPECT_EQ(cancelled, 0) << "round " << round;
+  }
 }
 
 TEST_F(RouterServerTest, OnlyWhoKnowsTheTokenMayAttach) {

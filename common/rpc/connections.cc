@@ -51,6 +51,11 @@ void Connections::Leave(uint64_t key) {
   connections_.erase(found);
 }
 
+void Connections::EndAll() {
+  MutexLock lock(&mutex_);
+  for (const auto& [key, connection] : connections_) shutdown(connection.copy, SHUT_WR);
+}
+
 void Connections::NoDescriptor() {
   MutexLock lock(&mutex_);
   ++counters_.no_descriptor;

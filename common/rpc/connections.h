@@ -50,6 +50,10 @@ class Connections {
   // Counts a connection that was refused because the process had no descriptor left.
   void NoDescriptor();
 
+  // Tells all clients that nothing more comes on their connections. They get what was sent before,
+  // and then take RPCs that have no status as Unavailable.
+  void EndAll();
+
   // Tell of an RPC that a client has begun or cancelled, or that has ended. A connection is cut if
   // it has more open RPCs than the limit, or if too many were cancelled. `peer` is
   // ServerContext::peer(), for example ipv4:127.0.0.1:5000.
