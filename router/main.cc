@@ -61,6 +61,14 @@ ABSL_FLAG(int, max_queued, 1024,
 ABSL_FLAG(absl::Duration, max_queue_wait, absl::Seconds(30),
           "max time that a request waits to begin while workers serve; one that would wait for "
           "longer, or could not end before its deadline, is refused at once");
+ABSL_FLAG(int, max_queued_per_caller, 0,
+          "max requests of one caller that wait for a worker; 0: no limit (0 to 1000000)");
+ABSL_FLAG(int, max_running_per_caller, 0,
+          "max requests of one caller that workers serve; more wait; 0: no limit (0 to 1000000)");
+ABSL_FLAG(
+    int, max_tokens_per_minute_per_caller, 0,
+    "max tokens that are computed for one caller in a minute, prompts and answers alike; then "
+    "its requests are refused for a while; 0: no limit (0 to 1000000000)");
 ABSL_FLAG(bool, trust_tenant_metadata, false,
           "callers are told apart by the metadata x-baton-tenant, where a request has it, and not "
           "only by their addresses; for networks where clients are trusted");
@@ -138,7 +146,9 @@ std::vector<FlagGroup> FlagGroups() {
       {"Model", "model model-name serve-identity identity-lead"},
       {"Choice of workers", "mode policy prefix-index-bytes auto-prompt-tokens auto-queue-tokens"},
       {"Limits of requests",
-       "max-queued max-queue-wait trust-tenant-metadata max-prompts-per-worker max-migrations "
+       "max-queued max-queue-wait max-queued-per-caller max-running-per-caller "
+       "max-tokens-per-minute-per-caller trust-tenant-metadata max-prompts-per-worker "
+       "max-migrations "
        "default-deadline max-text-bytes max-text-calls"},
       {"Waiting for workers", "pair-wait room-wait report-limit stall leg-silence-limit"},
       {"Clients",
@@ -228,6 +238,13 @@ RouterServer::Options OptionsFromFlags() {
   core.max_queued = CheckedInt("max-queued", absl::GetFlag(FLAGS_max_queued), 1, 1000000);
   core.max_queue_wait =
       CheckedTime("max-queue-wait", absl::GetFlag(FLAGS_max_queue_wait), absl::Milliseconds(1));
+  core.per_caller = {.queued = CheckedInt("max-queued-per-caller",
+                                          absl::GetFlag(FLAGS_max_queued_per_caller), 0, 1000000),
+                     .running = CheckedInt("max-running-per-caller",
+                                           absl::GetFlag(FLAGS_max_running_per_caller), 0, 1000000),
+                     .tokens_per_minute = CheckedInt(
+                         "max-tokens-per-minute-per-caller",
+                         absl::GetFlag(FLAGS_max_tokens_per_minute_per_caller), 0, 1000000000)};
   options.limits.trust_tenant_metadata = absl::GetFlag(FLAGS_trust_tenant_metadata);
   core.max_prompts_per_worker =
       CheckedInt("max-prompts-per-worker", absl::GetFlag(FLAGS_max_prompts_per_worker), 1, 1000000);

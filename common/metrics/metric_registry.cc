@@ -50,6 +50,16 @@ void MetricRegistry::AddHistogram(const std::string& name, const std::string& he
   Add(name, help, Type::kHistogram, {labels, nullptr, histogram});
 }
 
+void MetricRegistry::AddCounters(const std::string& name, const std::string& help,
+                                 const std::string& label, std::function<LabelledValues()> values) {
+  BATON_CHECK(absl::EndsWith(name, "_total")) << "counter " << name << " must end in _total";
+  BATON_CHECK(prometheus::CheckLabelName(label)) << "no label of " << name << ": " << label;
+  Member member;
+  member.label = label;
+  member.values = std::move(values);
+  Add(name, help, Type::kCounter, std::move(member));
+}
+
 void MetricRegistry::Add(const std::string& name, const std::string& help, Type type,
                          Member member) {
   BATON_CHECK(prometheus::CheckMetricName(name)) << "no name of a metric: " << name;
@@ -82,6 +92,14 @@ std::string MetricRegistry::Text() const {
                 : family.type == Type::kGauge ? prometheus::MetricType::Gauge
                                               : prometheus::MetricType::Histogram;
     for (const Member& member : family.members) {
+      if (member.values) {
+        for (const auto& [label, value] : member.values()) {
+          prometheus::ClientMetric& metric = next.metric.emplace_back();
+          metric.label.push_back({member.label, label});
+          metric.counter.value = value;
+        }
+        continue;
+      }
       prometheus::ClientMetric& metric = next.metric.emplace_back();
       for (const auto& [label, value] : member.labels) metric.label.push_back({label, value});
       if (family.type == Type::kCounter) metric.counter.value = member.value();

@@ -33,6 +33,11 @@ class MetricRegistry {
                 std::function<double()> value);
   void AddHistogram(const std::string& name, const std::string& help, const Labels& labels,
                     const Histogram* histogram);
+  // Adds counters with one label, whose values are known only at run time: `values` returns a
+  // counter for each value of the label, by the same rules as above. It must bound their number.
+  using LabelledValues = std::vector<std::pair<std::string, double>>;
+  void AddCounters(const std::string& name, const std::string& help, const std::string& label,
+                   std::function<LabelledValues()> values);
 
   // Returns all metrics in Prometheus' text format 0.0.4, with the families sorted by name.
   std::string Text() const;
@@ -46,6 +51,8 @@ class MetricRegistry {
     Labels labels;
     std::function<double()> value;         // set for a counter or gauge
     const Histogram* histogram = nullptr;  // set for a histogram
+    std::string label;                     // set for counters whose labels are known at run time
+    std::function<LabelledValues()> values;
   };
   struct Family {
     Type type = Type::kCounter;

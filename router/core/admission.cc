@@ -109,6 +109,25 @@ absl::Status Admission::OnTurn(const Request& request) {
       LongerWait());
 }
 
+absl::Status Admission::CallerLimitsOf(const Request& request, int answers) {
+  Callers& callers = core_->callers;
+  const CallerLimits& limits = callers.limits();
+  const size_t waiting = request.caller->waiting.size();
+  if (limits.queued > 0 && static_cast<int>(waiting) + answers > limits.queued) {
+    return Refuse(request,
+                  absl::StrCat("this caller has ", waiting, " requests in the queue; the limit of ",
+                               "each caller is ", limits.queued),
+                  LongerWait() / 2);
+  }
+  const absl::Duration in = callers.AllowanceComesIn(request.caller, core_->now);
+  if (in == absl::ZeroDuration()) return absl::OkStatus();
+  return Refuse(
+      request,
+      absl::StrCat("this caller has had its tokens of the last minute; the limit of each ",
+                   "caller is ", limits.tokens_per_minute, " per minute"),
+      in);
+}
+
 absl::Status Admission::QueueFull(const Request& request, std::string why) {
   return Refuse(request, std::move(why), LongerWait() / 2);
 }
@@ -125,6 +144,7 @@ absl::Status Admission::Refuse(const Request& request, std::string why, absl::Du
   const bool decode =
       answer_wait_ > prompt_wait_ || request.checked.mode == v1::SERVING_MODE_COLOCATED;
   RequestMetrics& metrics = *core_->metrics;
+  request.caller->metrics->refused.Add();
   const double tokens = static_cast<double>(request.checked.prompt.size()) +
                         core_->forecast.AnswerTokens(request.max_tokens);
   (decode ? metrics.decode_refused_tokens : metrics.prefill_refused_tokens)

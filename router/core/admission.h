@@ -35,6 +35,9 @@ class Admission {
   // Must be called when a request can get a worker. Returns OK if it may begin, or the error with
   // which it is refused because it can't end before its deadline any more.
   absl::Status OnTurn(const Request& request);
+  // Must be called when a request arrives. Returns OK, or the error with which it is refused
+  // because of the limits of its caller.
+  absl::Status CallerLimitsOf(const Request& request, int answers);
   // Return the error with which a request is refused because the queue is full, or because it has
   // waited for --max-queue-wait. `why` is a part of the error's message.
   absl::Status QueueFull(const Request& request, std::string why);

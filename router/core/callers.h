@@ -7,11 +7,20 @@
 #include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "router/core/forecast.h"
+#include "router/core/request_metrics.h"
 
 namespace baton {
 
 struct Request;
+
+// Limits of each caller. 0: no limit.
+struct CallerLimits {
+  int queued = 0;                 // Requests that wait and have never run.
+  int running = 0;                // Requests that workers serve.
+  int64_t tokens_per_minute = 0;  // Computed tokens, prompts and answers alike.
+};
 
 // One caller: everyone who sends requests from one address, or under one name.
 struct Caller {
@@ -25,6 +34,12 @@ struct Caller {
   // Tokens that the caller's running requests have probably still to compute.
   uint64_t expected_tokens = 0;
   int requests = 0;  // Requests that exist, in any state.
+  int running = 0;   // Requests that have an attempt.
+  // Tokens that may still be computed under the limit per minute, as of `refilled`. Negative if
+  // more were computed.
+  double allowance = 0;
+  absl::Time refilled = absl::InfinitePast();
+  CallerMetrics::One* metrics = nullptr;
   // Each request could wait for some seconds and still end before its deadline: mean of the inverse
   // of these seconds, and the number of requests of which it is the mean.
   double inverse_slack = 0;
@@ -45,6 +60,10 @@ class Callers {
  public:
   static constexpr size_t kMaxIdle = 4096;
 
+  // `metrics` outlives the object.
+  Callers(const CallerLimits& limits, CallerMetrics* metrics)
+      : limits_(limits), metrics_(metrics) {}
+
   // Join() counts one more request of the caller of this name, and Leave() one less. The caller
   // stays at its address while it has a request.
   Caller* Join(const std::string& name);
@@ -61,9 +80,19 @@ class Callers {
   // Notes that the attempt has ended.
   void Ended(Request& request);
 
+  // Returns how long the caller must wait until it may ask for more tokens; zero if it may now.
+  absl::Duration AllowanceComesIn(Caller* caller, absl::Time now) const;
+  // True if no further request of the caller may begin before one of its running requests ends.
+  bool RunsEnough(const Caller& caller) const {
+    return limits_.running > 0 && caller.running >= limits_.running;
+  }
+  const CallerLimits& limits() const { return limits_; }
+
   size_t size() const { return callers_.size(); }
 
  private:
+  const CallerLimits limits_;
+  CallerMetrics* const metrics_;
   std::map<std::string, Caller> callers_;
   size_t idle_ = 0;     // Callers without requests.
   uint64_t floor_ = 0;  // Largest `charged` of a caller when one of its attempts began.

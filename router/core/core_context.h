@@ -45,21 +45,19 @@ class RequestTimers {
 // State that all parts of the core use. Made by RouterCore. Outlives all objects that get a pointer
 // to it.
 struct CoreContext {
-  explicit CoreContext(RouterCoreOptions o) : options(std::move(o)), timers(options) {
-    if (metrics != nullptr) return;
-    own_metrics = std::make_unique<RequestMetrics>();
-    metrics = own_metrics.get();
-  }
+  explicit CoreContext(RouterCoreOptions o) : options(std::move(o)), timers(options) {}
 
   const RouterCoreOptions options;
   absl::Time now =
       absl::InfinitePast();  // Time of the present call of RouterCore. The core has no other clock.
-  std::unique_ptr<RequestMetrics> own_metrics;  // Used if options.metrics is null.
-  RequestMetrics* metrics = options.metrics;
+  // Made if options.metrics is null.
+  const std::unique_ptr<RequestMetrics> own_metrics =
+      options.metrics == nullptr ? std::make_unique<RequestMetrics>() : nullptr;
+  RequestMetrics* const metrics = own_metrics != nullptr ? own_metrics.get() : options.metrics;
   RouterCounters counters;
   std::vector<CoreAction> actions;  // Actions until the next TakeActions().
   RequestTimers timers;
-  Callers callers;
+  Callers callers{options.per_caller, &metrics->callers};
   Forecast forecast;
 };
 

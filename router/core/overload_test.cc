@@ -93,7 +93,8 @@ class CallersTest : public ::testing::Test {
     checked.prompt = {1};
     return std::make_shared<const CheckedRequest>(std::move(checked));
   }
-  Callers callers;
+  CallerMetrics metrics;
+  Callers callers{CallerLimits(), &metrics};
   Request request{1, Checked(), 0, AnswerSoFar(1, SamplingOptions(), {}, std::nullopt, 10)};
 };
 
@@ -175,6 +176,62 @@ TEST_F(OverloadedCoreTest, CallersTakeTurnsByTokens) {
   EXPECT_GE(served["few"], 9);
   EXPECT_LE(served["long"], 2);
   EXPECT_LE(served["many"], 13);
+}
+
+TEST_F(OverloadedCoreTest, ACallerHasLimitsOfItsOwn) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.per_caller = {.queued = 3, .running = 1};
+  Start(options);
+  std::vector<RequestKey> many;
+  for (int i = 0; i < 5; ++i) many.push_back(Arrive("many", 5));
+  EXPECT_EQ(hub_->legs.size(), 1u) << "one runs, though the worker takes two";
+  ASSERT_TRUE(hub_->clients.at(many[4]).status) << "three wait";
+  EXPECT_EQ(StatusOf(many[4]).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(StatusOf(many[4]).message()),
+              HasSubstr("this caller has 3 requests in the queue; the limit of each caller is 3"));
+  EXPECT_TRUE(RetryAfter(StatusOf(many[4])));
+  const RequestKey other = Arrive("other", 5);
+  EXPECT_EQ(hub_->legs.size(), 2u) << "another caller has places of its own";
+  EXPECT_FALSE(hub_->clients.at(other).status);
+  for (int i = 0; i < 5; ++i) ServeOne(absl::ZeroDuration());
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(hub_->clients.at(many[i]).status) << i;
+    EXPECT_TRUE(StatusOf(many[i]).ok()) << i;
+  }
+}
+
+TEST_F(OverloadedCoreTest, ACallerThatHasHadItsTokensIsToldWhenToComeAgain) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.per_caller.tokens_per_minute = 120;
+  Start(options);
+  const RequestKey first = Arrive("a", 150);
+  EXPECT_FALSE(hub_->clients.at(first).status) << "the allowance may be overdrawn once";
+  EXPECT_TRUE(hub_->clients.at(Arrive("a", 5)).status) << "what runs counts";
+  ServeOne(absl::ZeroDuration());
+  EXPECT_TRUE(StatusOf(first).ok());
+  // The prompt and two tokens were computed: 32 too many, which come back in 16 s.
+  const RequestKey refused = Arrive("a", 5);
+  ASSERT_TRUE(hub_->clients.at(refused).status);
+  EXPECT_THAT(std::string(StatusOf(refused).message()), HasSubstr("120 per minute"));
+  ASSERT_TRUE(RetryAfter(StatusOf(refused)));
+  EXPECT_GT(*RetryAfter(StatusOf(refused)), absl::Seconds(16 * 0.75));
+  EXPECT_LT(*RetryAfter(StatusOf(refused)), absl::Seconds(17 * 1.25));
+  EXPECT_FALSE(hub_->clients.at(Arrive("b", 5)).status) << "another caller";
+  hub_->Advance(absl::Seconds(17));
+  hub_->ReportAll();
+  EXPECT_FALSE(hub_->clients.at(Arrive("a", 5)).status);
+}
+
+TEST(CallerMetricsTest, OnlyTheFirstCallersHaveCountersOfTheirOwn) {
+  CallerMetrics metrics;
+  for (int i = 0; i < 100; ++i) metrics.Of(absl::StrCat("caller ", i)).tokens.Add(1);
+  metrics.Of("caller 7").tokens.Add(10);
+  const auto values = metrics.Values(&CallerMetrics::One::tokens);
+  EXPECT_EQ(values.size(), CallerMetrics::kNames + 1);
+  for (const auto& [name, value] : values) {
+    if (name == CallerMetrics::kOther) EXPECT_EQ(value, 100 - CallerMetrics::kNames);
+    if (name == "caller 7") EXPECT_EQ(value, 11);
+  }
 }
 
 TEST_F(OverloadedCoreTest, ACallerThatFillsTheQueueMakesPlaceForOthers) {

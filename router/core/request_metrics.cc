@@ -51,7 +51,36 @@ void RequestMetrics::Failed(const absl::Status& status, size_t tokens, int answe
   slo_lost[0].Add(answers);
 }
 
+CallerMetrics::One& CallerMetrics::Of(const std::string& caller) {
+  MutexLock lock(&mutex_);
+  const auto found = callers_.find(caller);
+  if (found != callers_.end()) return found->second;
+  return callers_[callers_.size() < kNames + 1 ? caller : kOther];  // `other` is there too
+}
+
+std::vector<std::pair<std::string, double>> CallerMetrics::Values(Counter One::*counter) const {
+  MutexLock lock(&mutex_);
+  std::vector<std::pair<std::string, double>> values;
+  for (const auto& [name, one] : callers_) {
+    values.emplace_back(name, static_cast<double>((one.*counter).value()));
+  }
+  return values;
+}
+
 void RequestMetrics::AddTo(MetricRegistry* registry) const {
+  const auto by_caller = [&](const char* name, const char* help,
+                             Counter CallerMetrics::One::*counter) {
+    registry->AddCounters(name, help, "caller",
+                          [this, counter] { return callers.Values(counter); });
+  };
+  by_caller("baton_router_caller_requests_total", "Answers that were asked for, by caller.",
+            &CallerMetrics::One::requests);
+  by_caller("baton_router_caller_refused_total",
+            "Answers that were refused because of a limit or of overload, by caller.",
+            &CallerMetrics::One::refused);
+  by_caller("baton_router_caller_tokens_total",
+            "Tokens of prompts and answers that were computed, by caller.",
+            &CallerMetrics::One::tokens);
   for (const auto& [mode, served] :
        {std::pair{"disaggregated", &disaggregated}, std::pair{"colocated", &colocated}}) {
     for (int code = 0; code < kCodes; ++code) {

@@ -3,17 +3,42 @@
 #include <array>
 #include <cstddef>
 #include <iterator>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "baton/v1/inference.pb.h"
+#include "common/base/mutex.h"
 #include "common/metrics/counter.h"
 #include "common/metrics/gauge.h"
 #include "common/metrics/histogram.h"
 #include "common/metrics/metric_registry.h"
 
 namespace baton {
+
+// Counters by caller. The core's thread finds a caller's counters, and any thread may read them.
+// The first kNames callers have counters of their own, and all others share those of kOther.
+class CallerMetrics {
+ public:
+  static constexpr size_t kNames = 50;
+  static constexpr char kOther[] = "other";
+  struct One {
+    Counter requests;  // Answers that were asked for.
+    Counter refused;   // Answers that ended with ResourceExhausted.
+    Counter tokens;    // Tokens that were computed, of prompts and answers.
+  };
+  CallerMetrics() { callers_[kOther]; }
+  One& Of(const std::string& caller);
+  // Returns the value of a counter of each caller.
+  std::vector<std::pair<std::string, double>> Values(Counter One::*counter) const;
+
+ private:
+  mutable Mutex mutex_;
+  std::map<std::string, One> callers_ ABSL_GUARDED_BY(mutex_);  // Has kOther too.
+};
 
 // Metrics of the router's core on requests and workers. Their times are those passed to the core,
 // not those of a clock. The core's thread writes, and any thread may read.
@@ -67,6 +92,7 @@ struct RequestMetrics {
   // Tokens of prompts and expected tokens of answers that were refused because the workers have too
   // much to do, by the role of the workers that are short.
   Counter prefill_refused_tokens, decode_refused_tokens;
+  CallerMetrics callers;
   // Predicted time until a request that comes now would begin, for the work that waits for each
   // role, in milliseconds.
   Gauge prefill_wait_ms, decode_wait_ms;

@@ -301,6 +301,7 @@ void RequestQueue::LookAtFresh(Round& round, int* passed, Leave leave) {
   };
   std::vector<Turn> turns;
   for (Caller* caller : callers_) {
+    if (core_->callers.RunsEnough(*caller)) continue;
     std::list<Request*>& waiting = caller->waiting;
     turns.push_back({.caller = caller,
                      .next = newest_first_ ? waiting.end() : waiting.begin(),
@@ -318,7 +319,7 @@ void RequestQueue::LookAtFresh(Round& round, int* passed, Leave leave) {
     if (look == Look::kEndRound) return;
     if (look != Look::kLeft && newest_first_) --turn.next;
     if (look == Look::kPassed) turn.skipped += tokens;
-    if (turn.left == 0) {
+    if (turn.left == 0 || core_->callers.RunsEnough(*turn.caller)) {
       turns.pop_back();
     } else {
       see_next(turn);

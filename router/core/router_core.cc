@@ -267,7 +267,8 @@ void RouterCore::Impl::Admit(Request& request) {
     refusal = queue.Size(request);
   }
   if (refusal.ok()) {
-    refusal = MakePlaces(request, answers);
+    refusal = admission.CallerLimitsOf(request, answers);
+    if (refusal.ok()) refusal = MakePlaces(request, answers);
     if (refusal.ok()) refusal = admission.OnArrival(request);
     if (!refusal.ok()) ++core.counters.shed;
   }

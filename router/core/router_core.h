@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "router/core/callers.h"
 #include "router/core/core_events.h"
 #include "router/core/request_metrics.h"
 #include "router/core/routing_policy.h"
@@ -60,6 +61,7 @@ struct RouterCoreOptions {
 
   // Max number of queued requests that have never run. Further requests end with ResourceExhausted.
   int max_queued = 1024;
+  CallerLimits per_caller;  // Limits of each caller.
   // Max time that a request waits to begin. A request that would wait for longer is refused when it
   // arrives.
   absl::Duration max_queue_wait = absl::Seconds(30);
