@@ -15,6 +15,9 @@ absl::StatusOr<PrefillJob> JobFromProto(const v1::PrefillRequest& request) {
   PrefillJob job;
   RETURN_IF_ERROR(ReadJob(request, &job));
   job.arrival = SteadyNow();
+  if (request.has_first_token_due_us()) {
+    job.due = job.arrival + absl::Microseconds(request.first_token_due_us());
+  }
   return job;
 }
 

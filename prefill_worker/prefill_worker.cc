@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/engine/handover_note.h"
 #include "common/worker/mailbox.h"
+#include "common/worker/prompt_order.h"
 
 namespace baton {
 namespace {
@@ -54,8 +55,11 @@ class PrefillCore final : public PrefillWorker {
     std::vector<BlockId> blocks;
     int cached = 0;    // number of tokens whose KV was found in the cache
     int computed = 0;  // number of tokens with KV: cached, or their chunks have run
-    int named = 0;     // number of leading blocks that have got their names
+    // While the job is queued: number of tokens that the cache had of it at the last look.
+    int likely_cached = 0;
+    int named = 0;  // number of leading blocks that have got their names
     NameWait wait;
+    JobId waits_for = 0;  // the job that computes the block for which this one waits
     std::shared_ptr<Handover> handover = std::make_shared<Handover>();
     std::optional<absl::Time> begun;  // when the first chunk began
     // Counts of the job's tokens. Set before the last chunk runs, if sampling depends on earlier
@@ -66,6 +70,7 @@ class PrefillCore final : public PrefillWorker {
     absl::Status end;
 
     int tokens() const { return static_cast<int>(job.tokens.size()); }
+    int left() const { return tokens() - (state == State::kQueued ? likely_cached : computed); }
   };
   struct Result {
     JobId id;
@@ -105,11 +110,12 @@ class PrefillCore final : public PrefillWorker {
   void Handle(CancelAsked message);
   void Handle(Opened message);
   void Handle(HandoverEnded message);
-  bool Admit(absl::Time now);
+  std::vector<JobId> Order(absl::Time now) const;
+  bool Admit(std::vector<JobId>* order, absl::Time now);
   bool AdmitJob(Job* job, absl::Time now);
-  bool IsComing(const Job& job, size_t block) const;
-  bool Step(absl::Time now);
-  std::vector<Chunk> PlanChunks();
+  JobId ComingFrom(const Job& job, size_t block) const;
+  bool Step(const std::vector<JobId>& order, absl::Time now);
+  std::vector<Chunk> PlanChunks(const std::vector<JobId>& order);
   void Publish(const std::vector<Chunk>& chunks, int layer, std::shared_ptr<DeviceEvent> written);
   void BeginEnding(Job* job, absl::Status status);
   void End(Job* job, absl::Status status);
@@ -120,10 +126,12 @@ class PrefillCore final : public PrefillWorker {
   KvPublisher* const publisher_;  // used on the KV thread only
   const std::shared_ptr<Mailbox<Message>> mailbox_;
   std::map<JobId, Job> jobs_;
-  std::deque<JobId> queue_;               // jobs in kQueued, oldest first
-  std::vector<JobId> active_;             // jobs in kOpening or kComputing, oldest first
+  std::deque<JobId> queue_;    // jobs in kQueued, oldest first
+  std::vector<JobId> active_;  // jobs in kOpening or kComputing, in any order
+  PromptOrder order_;
   std::vector<Result> results_;           // results of the last step
   std::optional<absl::Time> step_began_;  // when the last step began; not set once its end is known
+  int step_tokens_ = 0;                   // tokens of the last step
   PrefillMetrics own_metrics_;            // used if options_.metrics is null
   PrefillMetrics* const metrics_;
 };
@@ -181,14 +189,18 @@ bool PrefillCore::RunOnce(absl::Time now) {
     worked = true;
     std::visit([this](auto& m) { Handle(std::move(m)); }, message);
   }
-  worked |= Admit(now);
-  worked |= Step(now);
+  std::vector<JobId> order = Order(now);
+  worked |= Admit(&order, now);
+  worked |= Step(order, now);
   CountJobs();
   return worked;
 }
 
 void PrefillCore::HandOutResults(absl::Time now) {
-  if (step_began_) metrics_->step_seconds.Observe(now - *step_began_);
+  if (step_began_) {
+    metrics_->step_seconds.Observe(now - *step_began_);
+    order_.NoteStep(step_tokens_, options_.chunk_tokens, now - *step_began_);
+  }
   step_began_.reset();
   for (Result& result : results_) {
     Job* job = Find(result.id);
@@ -226,6 +238,7 @@ void PrefillCore::Handle(Arrived message) {
     const auto prompt = absl::MakeConstSpan(job.job.tokens).first(job.job.original_prompt_tokens);
     job.scores = PromptScores{.prompt = prompt, .alternatives = *alternatives};
   }
+  job.likely_cached = CachedTokens(job.chain, job.tokens(), job.job.cache);
   queue_.push_back(job.id);
 }
 
@@ -248,31 +261,58 @@ void PrefillCore::Handle(HandoverEnded message) {
   End(job, job->state == State::kEnding ? job->end : std::move(message.status));
 }
 
-// Admits prompts in order of arrival. A prompt is admitted when its first chunk could be in the
-// step after the next one. While the next step runs, the decode worker gets the prompt's ticket and
-// reserves blocks. An earlier ticket would make the decode worker hold these blocks for longer.
-// Prompts that wait for a block that is being computed are passed over. Returns true if any prompt
-// was admitted.
-bool PrefillCore::Admit(absl::Time now) {
-  int64_t pending = 0;
-  for (const JobId id : active_) {
-    const Job* job = Find(id);
-    pending += job->tokens() - job->computed;
-  }
+// Returns the jobs that have something left to compute, in the order in which they are computed.
+std::vector<PrefillWorker::JobId> PrefillCore::Order(absl::Time now) const {
+  std::vector<PromptOrder::Prompt> prompts;
+  const auto add = [&](JobId id) {
+    const Job& job = jobs_.at(id);
+    prompts.push_back({.id = id, .left = job.left(), .due = job.job.due});
+  };
+  std::for_each(active_.begin(), active_.end(), add);
+  std::for_each(queue_.begin(), queue_.end(), add);
+  order_.Sort(&prompts, now);
+  std::vector<JobId> order;
+  for (const PromptOrder::Prompt& prompt : prompts) order.push_back(prompt.id);
+  return order;
+}
+
+// Admits the oldest prompt, and those whose first chunk could be in the step after the next one.
+// While the next step runs, the decode worker gets the prompt's ticket and reserves blocks. An
+// earlier ticket would make the decode worker hold these blocks for longer. Returns true if any
+// prompt was admitted.
+//
+// A prompt that waits for a block that is being computed is passed over. The prompt that computes
+// the block takes its place in `order`. If a prompt needs more blocks than are free, no prompt
+// behind it is admitted, and none at all if it is the oldest one. So the oldest one gets its blocks
+// when enough prompts have been read.
+bool PrefillCore::Admit(std::vector<JobId>* order, absl::Time now) {
+  if (order->empty()) return false;
+  const int64_t limit = 2 * int64_t{options_.chunk_tokens};
+  const JobId oldest = *std::min_element(order->begin(), order->end());
   bool worked = false;
-  for (auto next = queue_.begin();
-       next != queue_.end() && pending < 2 * int64_t{options_.chunk_tokens};) {
-    Job* job = Find(*next);
-    if (!AdmitJob(job, now)) {
-      if (job->wait.since) {
-        ++next;
-        continue;
-      }
-      break;  // too few free blocks; no younger prompt overtakes this one
+  // Returns false if no other prompt may be admitted.
+  const auto admit = [&](size_t place) {
+    Job* job = Find((*order)[place]);
+    if (job->state != State::kQueued) return true;
+    if (AdmitJob(job, now)) {
+      queue_.erase(std::find(queue_.begin(), queue_.end(), job->id));
+      worked = true;
+      return true;
     }
-    next = queue_.erase(next);
-    pending += job->tokens() - job->computed;
-    worked = true;
+    if (!job->wait.since) return false;
+    const auto from = std::find(order->begin(), order->end(), job->waits_for);
+    const auto to = order->begin() + static_cast<ptrdiff_t>(place);
+    if (from > to && from != order->end()) std::rotate(to, from, from + 1);
+    return true;
+  };
+  if (!admit(std::find(order->begin(), order->end(), oldest) - order->begin())) return worked;
+  int64_t pending = 0;
+  for (size_t place = 0; place < order->size() && pending < limit; ++place) {
+    const JobId id = (*order)[place];
+    if (id != oldest && !admit(place)) break;
+    // After the call, another prompt may be at this place, which has been admitted before.
+    const Job* job = Find((*order)[place]);
+    if (job->state != State::kQueued) pending += job->left();
   }
   return worked;
 }
@@ -283,7 +323,9 @@ bool PrefillCore::Admit(absl::Time now) {
 bool PrefillCore::AdmitJob(Job* job, absl::Time now) {
   std::vector<BlockId> blocks = FindPrefix(job->chain, job->job.tokens, job->job.cache);
   const size_t found = blocks.size();
-  if (job->wait.GoesOn(IsComing(*job, found), found, now)) {
+  job->likely_cached = static_cast<int>(found) * layout_.block_tokens;
+  job->waits_for = ComingFrom(*job, found);
+  if (job->wait.GoesOn(job->waits_for != 0, found, now)) {
     cache_.Release(blocks);
     return false;
   }
@@ -315,29 +357,42 @@ bool PrefillCore::AdmitJob(Job* job, absl::Time now) {
   return true;
 }
 
-// Returns true if this job may find its block number `block` in the cache once another prompt,
-// which is going to compute that block, has given it its name.
-bool PrefillCore::IsComing(const Job& job, size_t block) const {
+// Returns the job that is going to compute block number `block` of this job and to give it its
+// name, so that this job may find it in the cache then. Returns 0 if there is none.
+PrefillWorker::JobId PrefillCore::ComingFrom(const Job& job, size_t block) const {
   if (job.job.cache != CacheUse::kOn || job.chain.empty() ||
       static_cast<int>(block) >= MaxHit(job.tokens())) {
-    return false;
+    return 0;
   }
   const BlockName& name = job.chain.names()[block];
-  return std::any_of(active_.begin(), active_.end(), [&](JobId id) {
+  const auto found = std::find_if(active_.begin(), active_.end(), [&](JobId id) {
     const Job& other = jobs_.at(id);
     return static_cast<size_t>(other.named) <= block && block < other.chain.names().size() &&
            other.chain.names()[block] == name;
   });
+  return found == active_.end() ? 0 : *found;
 }
 
-std::vector<PrefillCore::Chunk> PrefillCore::PlanChunks() {
-  std::vector<Chunk> chunks;
-  int room = options_.chunk_tokens;
-  for (const JobId id : active_) {
-    if (static_cast<int>(chunks.size()) == options_.max_batch || room == 0) break;
+// Plans which tokens the next step computes. The oldest prompt gets its share wherever it stands in
+// `order`.
+std::vector<PrefillCore::Chunk> PrefillCore::PlanChunks(const std::vector<JobId>& order) {
+  std::vector<Job*> jobs;
+  for (const JobId id : order) {
     Job* job = Find(id);
-    if (job->state != State::kComputing) continue;
-    const int left = job->tokens() - job->computed;
+    if (job->state == State::kComputing) jobs.push_back(job);
+  }
+  if (jobs.empty()) return {};
+  const Job* oldest = *std::min_element(jobs.begin(), jobs.end(),
+                                        [](const Job* a, const Job* b) { return a->id < b->id; });
+  int kept = std::min(oldest->left(),
+                      PromptOrder::OldestShare(options_.chunk_tokens, layout_.block_tokens));
+  std::vector<Chunk> chunks;
+  int room = options_.chunk_tokens - kept;
+  for (Job* job : jobs) {
+    if (job == oldest) room += std::exchange(kept, 0);
+    const size_t places = static_cast<size_t>(options_.max_batch) - (kept > 0 ? 1 : 0);
+    if (chunks.size() >= places) continue;
+    const int left = job->left();
     // Chunks are whole blocks, except for the end of a prompt: only whole blocks can be published.
     const int tokens = left <= room ? left : room - room % layout_.block_tokens;
     if (tokens == 0) continue;
@@ -375,8 +430,8 @@ void PrefillCore::Publish(const std::vector<Chunk>& chunks, int layer,
       });
 }
 
-bool PrefillCore::Step(absl::Time now) {
-  const std::vector<Chunk> chunks = PlanChunks();
+bool PrefillCore::Step(const std::vector<JobId>& order, absl::Time now) {
+  const std::vector<Chunk> chunks = PlanChunks(order);
   if (chunks.empty()) return false;
   StepPlan plan;
   for (const Chunk& chunk : chunks) {
@@ -411,6 +466,7 @@ bool PrefillCore::Step(absl::Time now) {
   metrics_->step_prompts.Observe(static_cast<double>(chunks.size()));
   int tokens = 0;
   for (const Chunk& chunk : chunks) tokens += chunk.tokens;
+  step_tokens_ = tokens;
   metrics_->step_tokens.Observe(tokens);
   metrics_->prompt_tokens.Add(static_cast<uint64_t>(tokens));
   auto next = sampled->begin();

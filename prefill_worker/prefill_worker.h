@@ -36,6 +36,9 @@ struct PrefillJob {
   CacheUse cache = CacheUse::kOn;
   // Time of arrival, on the clock of RunOnce's `now`. PrefillFirstToken::queue begins here.
   absl::Time arrival;
+  // Time at which the first token is due, on the same clock. InfiniteFuture: the request has no
+  // TTFT target.
+  absl::Time due = absl::InfiniteFuture();
 };
 
 // The job has its blocks, and its first chunk is about to run. A decode worker may reserve blocks.
@@ -79,13 +82,16 @@ using PrefillUpdate =
 // The prefill worker's core. It queues prompts, computes them in chunks, several prompts in one
 // step, and hands their KV over to decode workers, each with the first token of its answer.
 //
-// Prompts are served in order of arrival. The chunk of the oldest prompt comes first in a step, and
-// the next prompts get the other tokens of the step. While the oldest queued prompt waits for free
-// blocks, no other prompt overtakes it (PrefillCore::Admit and PlanChunks, prefill_worker.cc).
+// A quarter of each step goes to the oldest prompt. The rest goes to the prompts in the order of
+// PromptOrder: first those that can still meet their TTFT target, then those with the fewest tokens
+// left. Prompts get their blocks in this order too, but the oldest one before all others. While a
+// prompt waits for free blocks, no prompt behind it gets any (PrefillCore::Admit and PlanChunks,
+// prefill_worker.cc).
 //
 // Full blocks stay in the prefix cache when their hand-over has ended. A prompt computes only what
 // follows the blocks that it finds there. If the first block that it does not find is being
-// computed for another prompt, it waits for that block, and prompts behind it may overtake it.
+// computed for another prompt, it waits for that block, and prompts behind it may overtake it. The
+// prompt that computes the block takes its place in the order.
 class PrefillWorker : public WorkerCore {
  public:
   // Receives the reports about one job. Called on the loop thread; must not block.

@@ -117,6 +117,13 @@ std::vector<BlockId> WorkerCore::FindPrefix(const PrefixChain& chain,
   return {};
 }
 
+int WorkerCore::CachedTokens(const PrefixChain& chain, int tokens, CacheUse use) const {
+  if (use != CacheUse::kOn || chain.empty()) return 0;
+  int blocks = 0;
+  while (blocks < MaxHit(tokens) && cache_.Has(chain.names()[blocks])) ++blocks;
+  return blocks * layout_.block_tokens;
+}
+
 absl::Status WorkerCore::Forget(std::vector<TokenId> tokens, int original_prompt_tokens,
                                 const std::string& salt) {
   RETURN_IF_ERROR(CheckTokens(tokens, original_prompt_tokens));

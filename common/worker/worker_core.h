@@ -155,6 +155,9 @@ class WorkerCore {
   // adds a reference to each.
   std::vector<BlockId> FindPrefix(const PrefixChain& chain, absl::Span<const TokenId> tokens,
                                   CacheUse use);
+  // Loop thread. Returns the number of tokens at the beginning of a sequence of `tokens` tokens
+  // that FindPrefix() would find now.
+  int CachedTokens(const PrefixChain& chain, int tokens, CacheUse use) const;
   // Loop thread. Releases the blocks of a sequence that has ended with `status`. After Internal or
   // DataLoss nothing will be found in these blocks any more.
   void ReleaseBlocks(absl::Span<const BlockId> blocks, const absl::Status& status);

@@ -93,6 +93,10 @@ Attempt::Attempt(const AttemptTools& tools, Request* request, const Placement& p
   Describe(request_, base_, /*computes_prompt=*/true, &start.request);
   start.request.set_attempt(request_.prefill_attempts++);
   start.request.set_worker_epoch(worker.name.epoch);
+  if (request_.checked.slo.ttft && !summary.shown) {
+    const absl::Time due = request_.checked.arrival + *request_.checked.slo.ttft;
+    start.request.set_first_token_due_us(Micros(due - core_.now));
+  }
   core_.actions.push_back(std::move(start));
 }
 

@@ -45,7 +45,8 @@ struct CheckedRequest {
   // Names of the prompt's full blocks of KV, for workers of the identity and layout that the router
   // served when the request arrived. Null if they are not known. Only a hint.
   std::shared_ptr<const std::vector<BlockName>> block_names;
-  LatencyTargets slo;  // Affects only the verdict in the Summary.
+  // Affects the verdict in the Summary, and tells prefill workers when the first token is due.
+  LatencyTargets slo;
   absl::Time arrival;  // Time at which the RPC arrived, before its prompt was tokenised.
   absl::Time deadline = absl::InfiniteFuture();
 };

@@ -41,6 +41,37 @@ TEST_F(RouterCoreTest, LegsCarryTheRequest) {
   EXPECT_EQ(h.At(decode).deadline, request.deadline);
 }
 
+TEST_F(RouterCoreTest, ThePrefillLegSaysWhenTheFirstTokenIsDue) {
+  h.AttachFour();
+  CheckedRequest request = CoreHarness::Request(Prompt(5), 8);
+  h.Arrive(request);
+  LegKey leg = h.PrefillLeg();
+  EXPECT_FALSE(h.At(leg).prefill_request.has_first_token_due_us());
+  h.RunToEnd(leg);
+
+  request.slo.ttft = absl::Milliseconds(300);
+  h.Arrive(request);
+  leg = h.PrefillLeg();
+  EXPECT_EQ(h.At(leg).prefill_request.first_token_due_us(), 300'000u);
+  h.Advance(absl::Milliseconds(100));
+  h.End(leg, absl::UnavailableError("lost"));
+  leg = h.PrefillLeg();
+  EXPECT_EQ(h.At(leg).prefill_request.first_token_due_us(), 200'000u);
+  h.Advance(absl::Milliseconds(900));
+  h.End(leg, absl::UnavailableError("lost"));
+  h.Advance(absl::Milliseconds(500));
+  leg = h.PrefillLeg();
+  EXPECT_TRUE(h.At(leg).prefill_request.has_first_token_due_us());
+  EXPECT_EQ(h.At(leg).prefill_request.first_token_due_us(), 0u);
+  h.Ticket(leg);
+  h.First(leg);
+  h.Reserve(h.DecodeLeg());
+  // A first token that was shown is not due any more.
+  h.End(h.DecodeLeg(), absl::UnavailableError("lost"));
+  h.Advance(absl::Milliseconds(500));
+  EXPECT_FALSE(h.At(h.PrefillLeg()).prefill_request.has_first_token_due_us());
+}
+
 TEST_F(RouterCoreTest, TokenOneWaitsForAReservationAndThenComesAtOnce) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 8);

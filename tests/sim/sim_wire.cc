@@ -46,6 +46,9 @@ PrefillJob JobFrom(const v1::PrefillRequest& request, absl::Time arrival) {
   job.cache_salt = request.cache().salt();
   job.cache = CacheUseFrom(request.cache());
   job.arrival = arrival;
+  if (request.has_first_token_due_us()) {
+    job.due = arrival + absl::Microseconds(request.first_token_due_us());
+  }
   return job;
 }
 
