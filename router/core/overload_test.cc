@@ -178,6 +178,16 @@ TEST_F(OverloadedCoreTest, CallersTakeTurnsByTokens) {
   EXPECT_LE(served["many"], 13);
 }
 
+// All callers have had as much, so the one whose next prompt is short is next.
+TEST_F(OverloadedCoreTest, AShortPromptOfANewCallerIsBeforeLongOnesOfOthers) {
+  Start(CoreHarness::Options());
+  for (int i = 0; i < 10; ++i) Arrive(absl::StrCat("long", i), 1000);
+  Arrive("short", 20);
+  std::vector<std::string> order;
+  for (int i = 0; i < 3; ++i) order.push_back(ServeOne(absl::ZeroDuration()));
+  EXPECT_EQ(order[2], "short") << "two long ones ran before it came";
+}
+
 TEST_F(OverloadedCoreTest, ACallerHasLimitsOfItsOwn) {
   RouterCoreOptions options = CoreHarness::Options();
   options.per_caller = {.queued = 3, .running = 1};

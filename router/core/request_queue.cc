@@ -277,9 +277,10 @@ void RequestQueue::RunRound(const std::set<WorkerKey>& awaited, std::set<ModelId
   LookAtFresh(round, &passed, leave);
 }
 
-// Looks at the requests that have never run. After each request it is the turn of the caller with
-// the smallest turn(). A request that is passed over counts in this round as if it had run, so that
-// the other callers get their turn too.
+// Looks at the requests that have never run. After each request it is the turn of the caller that
+// will have had the fewest tokens once the prompt of its next request is computed (weighted fair
+// queueing, Demers et al., 1989). A request that is passed over counts in this round as if it had
+// run, so that the other callers get their turn too.
 void RequestQueue::LookAtFresh(Round& round, int* passed, Leave leave) {
   struct Turn {
     Caller* caller;
@@ -287,17 +288,20 @@ void RequestQueue::LookAtFresh(Round& round, int* passed, Leave leave) {
     size_t left;            // Requests that were not looked at.
     uint64_t skipped = 0;   // Prompt tokens of the requests that were passed over.
     absl::Time since = {};  // When the next request began to wait.
+    uint64_t length = 0;    // Prompt tokens of the next request.
   };
   const auto later = [](const Turn& a, const Turn& b) {
-    return std::tuple(a.caller->turn() + a.skipped, a.since) >
-           std::tuple(b.caller->turn() + b.skipped, b.since);
+    return std::tuple(a.caller->turn() + a.skipped + a.length, a.since) >
+           std::tuple(b.caller->turn() + b.skipped + b.length, b.since);
   };
   const auto take = [this](Turn& turn) {
     --turn.left;
     return newest_first_ ? --turn.next : turn.next++;
   };
   const auto see_next = [this](Turn& turn) {
-    turn.since = (*(newest_first_ ? std::prev(turn.next) : turn.next))->queue.since;
+    const Request& next = **(newest_first_ ? std::prev(turn.next) : turn.next);
+    turn.since = next.queue.since;
+    turn.length = next.checked.prompt.size();
   };
   std::vector<Turn> turns;
   for (Caller* caller : callers_) {
