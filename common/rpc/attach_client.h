@@ -53,7 +53,7 @@ class AttachClient {
     std::function<CacheReader()> new_cache_reader;
     // Shortest time between two messages with changes to one router, unless the first one could not
     // hold all changes.
-    absl::Duration cache_interval = absl::Milliseconds(50);
+    absl::Duration cache_interval = absl::Milliseconds(200);
     // Called on the client's thread whenever the standing has changed. May be empty.
     std::function<void(const Standing&)> on_standing;
   };

@@ -22,7 +22,7 @@ struct ReplayOptions {
   // Simulated time that prefill workers take for one token.
   absl::Duration prefill_per_token = absl::Microseconds(200);
   // Time between two messages of a worker on its prefix cache.
-  absl::Duration cache_interval = absl::Milliseconds(10);
+  absl::Duration cache_interval = absl::Milliseconds(20);
   // Time of the trace between two load reports of a worker. Workers have this default too.
   absl::Duration report_interval = absl::Milliseconds(250);
   // Max delay of a message between two parties.
