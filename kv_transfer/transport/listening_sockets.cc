@@ -8,8 +8,8 @@
 
 namespace baton {
 
-std::map<uint64_t, SocketAddress> ListeningSockets() {
-  std::map<uint64_t, SocketAddress> sockets;
+std::map<uint64_t, ListeningSocket> ListeningSockets() {
+  std::map<uint64_t, ListeningSocket> sockets;
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none)) {
     int fd = -1;
@@ -21,7 +21,8 @@ std::map<uint64_t, SocketAddress> ListeningSockets() {
     int listens = 0;
     socklen_t bytes = sizeof(listens);
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || listens == 0) continue;
-    if (const auto address = SocketAddress::Of(fd)) sockets.emplace(about.st_ino, *address);
+    const auto address = SocketAddress::Of(fd);
+    if (address) sockets.emplace(about.st_ino, ListeningSocket{fd, *address});
   }
   return sockets;
 }

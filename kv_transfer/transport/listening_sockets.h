@@ -7,8 +7,12 @@
 
 namespace baton {
 
-// Returns the addresses of the TCP sockets at which this process listens. The key is the inode of
-// the socket.
-std::map<uint64_t, SocketAddress> ListeningSockets();
+struct ListeningSocket {
+  int fd;
+  SocketAddress address;
+};
+
+// Returns the TCP sockets at which this process listens. The key is the inode of the socket.
+std::map<uint64_t, ListeningSocket> ListeningSockets();
 
 }  // namespace baton

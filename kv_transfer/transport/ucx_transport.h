@@ -12,9 +12,9 @@ struct UcxOptions {
   // "auto": shared memory to peers that can be reached by it, TCP to all other peers. "shm" or
   // "tcp": only shared memory or only TCP. Any other value is a list as in UCX_TLS.
   std::string tls = "auto";
-  // Network interfaces, comma-separated, or "all". Any host that can connect may access all memory
-  // that this process has registered, so use only networks that no machine but the workers can
-  // reach.
+  // Network interfaces, comma-separated, or "all". Any program that can connect over TCP and speaks
+  // UCX's protocol may access all memory of this process, so use only networks that no machine but
+  // the workers can reach.
   std::string net_devices = "lo";
   // TCP ports at which this process may listen: "FIRST-LAST", at least two. Empty means any port.
   // With TCP, each network interface needs two ports, one for UCX and one for TcpGreetings.

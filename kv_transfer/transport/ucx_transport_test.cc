@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 #include "absl/strings/match.h"
@@ -192,6 +196,107 @@ TEST(UcxTransportTest, ReadsOfAPeerThatIsGreetedEndWithTheConnection) {
                 [&](absl::Status status) { read = std::move(status); }});
   reader->Disconnect(peer);
   EXPECT_EQ(read.code(), absl::StatusCode::kUnavailable);
+}
+
+// A socket connected to the port at which the transport's UCX listens.
+int ConnectToKvPort(const Transport& transport) {
+  const SocketAddress address = UnpackUcxAddress(transport.address())->tcp.at(0).kv;
+  const int fd = socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
+  EXPECT_EQ(connect(fd, address.data(), address.size()), 0) << address.ToString();
+  return fd;
+}
+
+template <typename T>
+std::string BytesOf(const T& value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+const std::string kUcxMagic = BytesOf(uint64_t{0xCAFEBABE12345678});
+
+// A message of UCX's TCP transport.
+std::string UcxMessage(uint8_t kind, absl::string_view rest) {
+  return absl::StrCat(BytesOf(kind), BytesOf(static_cast<uint32_t>(rest.size())), rest);
+}
+
+// The bytes with which UCX 1.13 connects. The sender claims to listen at `from`.
+std::string UcxOpening(const SocketAddress& from) {
+  const std::string request =
+      absl::StrCat(BytesOf(uint32_t{1}), BytesOf(uint8_t{0}), BytesOf(uint64_t{0}),
+                   absl::string_view(reinterpret_cast<const char*>(from.data()), from.size()));
+  return absl::StrCat(kUcxMagic, UcxMessage(32, request));
+}
+
+void Progress(Transport* one, Transport* other) {
+  one->Progress();
+  other->Progress();
+}
+
+absl::Status ReadOnce(Transport* reader, PeerId peer, Transport* owner,
+                      const TransportMemory& theirs) {
+  std::byte target[64];
+  absl::Status read = absl::UnknownError("not done");
+  reader->Read({peer, theirs.key, 0, target, sizeof(target),
+                [&](absl::Status status) { read = std::move(status); }});
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  while (absl::IsUnknown(read) && absl::Now() < end) Progress(reader, owner);
+  return read;
+}
+
+TEST(UcxTransportTest, GarbageAtTheKvPortIsDropped) {
+  constexpr uint32_t kSeed = 1;
+  std::mt19937 random(kSeed);
+  SCOPED_TRACE(kSeed);
+  const auto below = [&](size_t n) { return static_cast<size_t>(random()) % n; };
+  const auto noise = [&](size_t bytes) {
+    std::string all(bytes, '\0');
+    for (char& one : all) one = static_cast<char>(random());
+    return all;
+  };
+  auto reader = CreateUcxTransport({.tls = "tcp"}).value();
+  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
+  const TransportMemory theirs = owner->Allocate(4096).value();
+  const PeerId peer = reader->Connect(owner->address()).value();
+  ASSERT_TRUE(ReadOnce(reader.get(), peer, owner.get(), theirs).ok());
+  const std::string opening =
+      UcxOpening(UnpackUcxAddress(reader->address())->tcp.at(0).kv.WithPort(ClosedPort()));
+  const auto garbage = [&](int kind) -> std::string {
+    std::string wrong = opening;
+    switch (kind % 6) {
+      case 0:
+        return absl::StrCat(kUcxMagic, noise(1 + below(300)));
+      case 1:
+        return noise(1 + below(300));
+      case 2:
+        return opening.substr(0, 1 + below(opening.size() - 1));
+      case 3:
+        return absl::StrCat(kUcxMagic, UcxMessage(random(), noise(below(100))));
+      case 4:
+        return absl::StrCat(kUcxMagic, UcxMessage(32, noise(29)));
+      default:
+        wrong[below(18)] ^= 1 + below(255);
+        return wrong;
+    }
+  };
+  constexpr int kRounds = 60, kAtOnce = 40;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<int> sockets;
+    for (int i = 0; i < kAtOnce; ++i) {
+      sockets.push_back(ConnectToKvPort(i % 4 == 0 ? *reader : *owner));
+      const std::string bytes = garbage(round * kAtOnce + i);
+      EXPECT_EQ(send(sockets.back(), bytes.data(), bytes.size(), MSG_NOSIGNAL), bytes.size());
+    }
+    Progress(reader.get(), owner.get());
+    for (const int fd : sockets) {
+      char byte;
+      EXPECT_LE(recv(fd, &byte, 1, 0), 0) << "the other side answers instead of closing";
+      close(fd);
+    }
+    Progress(reader.get(), owner.get());
+  }
+  EXPECT_TRUE(ReadOnce(reader.get(), peer, owner.get(), theirs).ok());
+  auto late = CreateUcxTransport({.tls = "tcp"}).value();
+  const PeerId after = late->Connect(owner->address()).value();
+  EXPECT_TRUE(ReadOnce(late.get(), after, owner.get(), theirs).ok());
 }
 
 TEST(UcxTransportTest, OurSignalsStayOurs) {

@@ -22,6 +22,7 @@
 #include "kv_transfer/transport/memory_budget.h"
 #include "kv_transfer/transport/ucx_devices.h"
 #include "kv_transfer/transport/ucx_settings.h"
+#include "kv_transfer/transport/ucx_sockets.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 // Suppresses the leaks of UCX workers that are never destroyed (see ~UcxWorker).
@@ -99,7 +100,7 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
   has_ = UcxTransportsOf(context_);
   // UCX 1.13 has no call for the addresses at which it listens. So compare this process's listening
   // sockets before and after the worker is created.
-  const std::map<uint64_t, SocketAddress> before = ListeningSockets();
+  const std::map<uint64_t, ListeningSocket> before = ListeningSockets();
   status = ucp_worker_create(context_, &worker, &worker_);
   if (status != UCS_OK) {
     worker_ = nullptr;
@@ -112,8 +113,10 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
     return absl::ResourceExhaustedError(absl::StrCat("no shared memory for KV: ", why, said));
   }
   if (Has("tcp")) {
-    for (const auto& [inode, address] : ListeningSockets()) {
-      if (!before.contains(inode)) listens_at_.push_back(address);
+    for (const auto& [inode, socket] : ListeningSockets()) {
+      if (before.contains(inode)) continue;
+      GuardUcxListener(socket.fd);
+      listens_at_.push_back(socket.address);
     }
   }
   ucp_am_handler_param_t handler{};

@@ -1,0 +1,133 @@
+#include "kv_transfer/transport/ucx_sockets.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include <dlfcn.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <ucp/api/ucp.h>
+#include <ucs/sys/sock.h>
+#include <unistd.h>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/steady_time.h"
+#include "kv_transfer/transport/socket_address.h"
+
+namespace baton {
+namespace {
+
+// Time for which the kernel holds a connection back while no bytes arrive. A worker of ours sends
+// its request at once; if it is stopped for longer than this, UCX connects again.
+constexpr int kFirstBytesWithinSeconds = 5;
+// Max connections that one call of ucs_socket_accept drops. UCX's thread, which makes the call,
+// also has other work to do.
+constexpr int kDropsPerCall = 16;
+constexpr absl::Duration kLogEvery = absl::Seconds(1);
+
+// The bytes with which UCX opens a connection, in the order of the wire. The numbers have the byte
+// order of the host, so UCX connects only hosts of the same kind. This format has not changed from
+// UCX 1.13 to 1.20 (uct/tcp/tcp.h, uct_tcp_cm_send_event).
+struct [[gnu::packed]] Opening {
+  uint64_t magic;
+  uint8_t message;  // the kind of message
+  uint32_t bytes;   // length of the rest
+  uint32_t event;
+  uint8_t flags;
+  uint64_t connection;     // number of the connection, from 0 for each pair of workers
+  union [[gnu::packed]] {  // address at which the peer's UCX listens
+    sockaddr_in ipv4;
+    sockaddr_in6 ipv6;
+  };
+};
+constexpr size_t kHeadBytes = sizeof(uint64_t) + sizeof(uint8_t) + sizeof(uint32_t);
+constexpr uint64_t kMagic = 0xCAFEBABE12345678;
+constexpr uint8_t kConnectionMessage = 32;
+constexpr uint32_t kRequestEvent = 1;
+
+// Returns true if `opening`, of which `bytes` have arrived at a socket with an address of `family`,
+// is a request to connect that UCX understands.
+bool IsWellFormed(const Opening& opening, size_t bytes, int family) {
+  const size_t want =
+      offsetof(Opening, ipv4) + (family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+  return bytes >= want && opening.magic == kMagic && opening.message == kConnectionMessage &&
+         opening.bytes == want - kHeadBytes && opening.event == kRequestEvent &&
+         opening.flags == 0 && opening.connection <= UINT32_MAX &&
+         opening.ipv4.sin_family == family && opening.ipv4.sin_port != 0;
+}
+
+void LogGarbage(const sockaddr_storage& from, int fd, absl::string_view bytes) {
+  static std::atomic<int64_t> quiet_until{0}, not_logged{0};
+  const int64_t now = absl::ToUnixMillis(SteadyNow());
+  int64_t until = quiet_until.load();
+  if (now < until ||
+      !quiet_until.compare_exchange_strong(until, now + absl::ToInt64Milliseconds(kLogEvery))) {
+    ++not_logged;
+    return;
+  }
+  const auto peer = SocketAddress::From(from), here = SocketAddress::Of(fd);
+  Log(Severity::kWarning, "kv_garbage_dropped",
+      {{"from", peer ? peer->ToString() : "unknown"},
+       {"at", here ? here->ToString() : "unknown"},
+       {"begins", absl::BytesToHexString(bytes)},
+       {"more_since_the_last_line", not_logged.exchange(0)}});
+}
+
+// Returns true if the connection begins with a well-formed request. Otherwise logs it, unless it
+// ended without any bytes, as the connections of TcpGreetings do.
+bool BeginsWell(const sockaddr_storage& from, int fd) {
+  Opening opening{};
+  const ssize_t got = recv(fd, &opening, sizeof(opening), MSG_PEEK | MSG_DONTWAIT);
+  if (got == 0 || (got < 0 && errno != EAGAIN)) return false;
+  const size_t bytes = got < 0 ? 0 : static_cast<size_t>(got);
+  const auto here = SocketAddress::Of(fd);
+  if (here && IsWellFormed(opening, bytes, here->family())) return true;
+  LogGarbage(from, fd, {reinterpret_cast<const char*>(&opening), bytes});
+  return false;
+}
+
+// Returns UCX's own version of `function`, which has this name.
+template <typename Function>
+Function* UcxsOwn(Function*, const char* name) {
+  void* const found = dlsym(RTLD_NEXT, name);
+  BATON_CHECK(found != nullptr) << name;
+  return reinterpret_cast<Function*>(found);
+}
+
+}  // namespace
+
+void GuardUcxListener(int listener) {
+  // If this fails, connections whose first bytes come late are dropped, and UCX connects again.
+  (void)setsockopt(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &kFirstBytesWithinSeconds,
+                   sizeof(kFirstBytesWithinSeconds));
+}
+
+}  // namespace baton
+
+extern "C" {
+
+ucs_status_t ucs_socket_accept(int fd, struct sockaddr* addr, socklen_t* length_ptr,
+                               int* accept_fd) {
+  static const auto ucx = baton::UcxsOwn(&ucs_socket_accept, "ucs_socket_accept");
+  const socklen_t room = *length_ptr;
+  for (int i = 0; i < baton::kDropsPerCall; ++i) {
+    *length_ptr = room;
+    const ucs_status_t status = ucx(fd, addr, length_ptr, accept_fd);
+    if (status != UCS_OK) return status;
+    sockaddr_storage from{};
+    std::memcpy(&from, addr, std::min<size_t>(*length_ptr, sizeof(from)));
+    if (baton::BeginsWell(from, *accept_fd)) return UCS_OK;
+    close(*accept_fd);
+  }
+  return UCS_ERR_NO_PROGRESS;  // UCX calls again, because connections still wait
+}
+
+}  // extern "C"
