@@ -5,10 +5,13 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <ucp/api/ucp.h>
 #include <ucs/sys/sock.h>
@@ -35,7 +38,7 @@ constexpr absl::Duration kLogEvery = absl::Seconds(1);
 
 // The bytes with which UCX opens a connection, in the order of the wire. The numbers have the byte
 // order of the host, so UCX connects only hosts of the same kind. This format has not changed from
-// UCX 1.13 to 1.20 (uct/tcp/tcp.h, uct_tcp_cm_send_event).
+// UCX 1.13 to 1.22 (uct/tcp/tcp.h, uct_tcp_cm_send_event).
 struct [[gnu::packed]] Opening {
   uint64_t magic;
   uint8_t message;  // the kind of message
@@ -102,6 +105,88 @@ Function* UcxsOwn(Function*, const char* name) {
   return reinterpret_cast<Function*>(found);
 }
 
+#if UCP_API_VERSION < UCP_VERSION(1, 14)
+// UCX 1.13 handles all messages that it got with one read of a connection. If one of them makes it
+// connect to the peer, it may use the same connection for that. It then moves the messages behind
+// that one to another buffer, and goes on with the old buffer, which is null by now
+// (uct_tcp_ep_progress_am_rx; UCX 1.14 tests for this). Such a message is a check of an endpoint
+// that was closed here. Several of them pile up when the network fails, or when a worker gets no
+// processor for some seconds.
+//
+// Only wire-up messages make UCX connect. So each read ends with the first one, and no messages
+// are left to move. Reads are only made shorter: an error here can't change what UCX receives.
+
+constexpr size_t kHeaderBytes = 5;     // kind of the message (1 byte), length of the rest (4)
+constexpr size_t kPeekedBytes = 1024;  // has the headers of many short messages
+constexpr uint8_t kWireUpMessage = 1;
+constexpr uint8_t kPutMessage = 33;  // has more bytes than its length; UCX seldom sends it
+constexpr uint64_t kEndless = UINT64_MAX - 1;
+constexpr int kMaxFd = 1 << 16;  // connections with higher numbers are read as UCX does
+constexpr uint64_t kNotFollowed = 0;
+// Bytes of each connection that belong to messages known from their headers and that UCX has not
+// read yet, plus one; or kNotFollowed.
+std::atomic<uint64_t> known_of[kMaxFd];
+
+void Follow(int fd, uint64_t known) {
+  if (fd >= 0 && fd < kMaxFd) known_of[fd].store(known + 1, std::memory_order_relaxed);
+}
+
+struct Messages {
+  uint64_t bytes = 0;  // 0 if the connection has ended: UCX then finds out the reason
+  bool last = true;    // UCX must handle them before it reads more
+};
+
+// Looks at the messages that come next, up to a wire-up message. Returns nullopt if not even the
+// header of the first one is here.
+std::optional<Messages> NextMessages(int fd) {
+  uint8_t peeked[kPeekedBytes];
+  for (bool ended = false;; ended = true) {
+    const ssize_t got = recv(fd, peeked, sizeof(peeked), MSG_PEEK | MSG_DONTWAIT);
+    Messages next;
+    while (got >= 0 && next.bytes + kHeaderBytes <= static_cast<uint64_t>(got)) {
+      const uint8_t* const header = peeked + next.bytes;
+      uint32_t rest = 0;
+      std::memcpy(&rest, header + 1, sizeof(rest));
+      if (*header == kPutMessage) return Messages{kEndless, true};
+      next.bytes += kHeaderBytes + rest;
+      next.last = *header == kWireUpMessage;
+      if (next.last) break;
+    }
+    if (next.bytes > 0) return next;
+    pollfd end = {fd, POLLRDHUP, 0};
+    if (ended) return Messages{};
+    if (poll(&end, 1, 0) == 0) return std::nullopt;
+  }
+}
+
+// Works like `ucx`, which is ucs_socket_recv_nb, but ends with the first wire-up message.
+ucs_status_t ReadToWireUp(int fd, void* data, size_t* length, decltype(&ucs_socket_recv_nb) ucx) {
+  const uint64_t state = fd >= 0 && fd < kMaxFd ? known_of[fd].load() : kNotFollowed;
+  if (state == kNotFollowed) return ucx(fd, data, length);
+  uint64_t known = state - 1;
+  const size_t room = std::exchange(*length, 0);
+  for (bool last = true; *length < room;) {
+    if (known == 0) {
+      const auto next = NextMessages(fd);
+      if (!next) return *length > 0 ? UCS_OK : UCS_ERR_NO_PROGRESS;
+      known = next->bytes;
+      last = next->last;
+    }
+    size_t bytes = room - *length;
+    if (known > 0) bytes = std::min<uint64_t>(bytes, known);
+    const ucs_status_t status = ucx(fd, static_cast<char*>(data) + *length, &bytes);
+    if (status == UCS_OK) {
+      *length += bytes;
+      known -= std::min<uint64_t>(known, bytes);
+    }
+    Follow(fd, known);
+    if (status != UCS_OK) return *length > 0 ? UCS_OK : status;
+    if (last || known > 0) break;
+  }
+  return UCS_OK;
+}
+#endif
+
 }  // namespace
 
 void GuardUcxListener(int listener) {
@@ -124,10 +209,28 @@ ucs_status_t ucs_socket_accept(int fd, struct sockaddr* addr, socklen_t* length_
     if (status != UCS_OK) return status;
     sockaddr_storage from{};
     std::memcpy(&from, addr, std::min<size_t>(*length_ptr, sizeof(from)));
-    if (baton::BeginsWell(from, *accept_fd)) return UCS_OK;
+    if (baton::BeginsWell(from, *accept_fd)) {
+#if UCP_API_VERSION < UCP_VERSION(1, 14)
+      baton::Follow(*accept_fd, sizeof(baton::kMagic));  // UCX reads the magic number by itself
+#endif
+      return UCS_OK;
+    }
     close(*accept_fd);
   }
   return UCS_ERR_NO_PROGRESS;  // UCX calls again, because connections still wait
 }
+
+#if UCP_API_VERSION < UCP_VERSION(1, 14)
+ucs_status_t ucs_socket_connect(int fd, const struct sockaddr* dest_addr) {
+  static const auto ucx = baton::UcxsOwn(&ucs_socket_connect, "ucs_socket_connect");
+  baton::Follow(fd, 0);
+  return ucx(fd, dest_addr);
+}
+
+ucs_status_t ucs_socket_recv_nb(int fd, void* data, size_t* length_p) {
+  static const auto ucx = baton::UcxsOwn(&ucs_socket_recv_nb, "ucs_socket_recv_nb");
+  return baton::ReadToWireUp(fd, data, length_p, ucx);
+}
+#endif
 
 }  // extern "C"

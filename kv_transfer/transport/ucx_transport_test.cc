@@ -299,6 +299,46 @@ TEST(UcxTransportTest, GarbageAtTheKvPortIsDropped) {
   EXPECT_TRUE(ReadOnce(late.get(), after, owner.get(), theirs).ok());
 }
 
+// UCX 1.13 ended with SIGSEGV when it read several checks of an endpoint that it had closed, over
+// a connection that it could use to answer them.
+TEST(UcxTransportTest, ChecksOfAClosedEndpointMayPileUp) {
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  if (major != 1 || minor != 13) {
+    GTEST_SKIP() << "writes messages of UCX 1.13; this one is " << major << "." << minor;
+  }
+  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
+  auto peer = CreateUcxTransport({.tls = "tcp"}).value();
+  const UcxAddress address = UnpackUcxAddress(peer->address()).value();
+  const int fd = ConnectToKvPort(*owner);
+  const std::string opening = UcxOpening(address.tcp.at(0).kv);
+  EXPECT_EQ(send(fd, opening.data(), opening.size(), MSG_NOSIGNAL), opening.size());
+  char answer[9];
+  while (recv(fd, answer, sizeof(answer), MSG_DONTWAIT) <= 0) owner->Progress();
+  // A check has a type, an error mode, a number, the ids of both endpoints, and the address of the
+  // sender. The owner has no endpoint with this id. The address has one byte more than that of a
+  // worker, in front of the last three bytes.
+  std::string sender = address.worker;
+  sender.insert(sender.size() - 3, 1, '\0');
+  const std::string check =
+      UcxMessage(1, absl::StrCat(BytesOf(uint8_t{4}), BytesOf(uint8_t{1}), BytesOf(uint16_t{0}),
+                                 BytesOf(uint64_t{3}), BytesOf(uint64_t{0xFFFFF1}), sender));
+  const std::string both = absl::StrCat(check, check);
+  EXPECT_EQ(send(fd, both.data(), both.size(), MSG_NOSIGNAL), both.size());
+  // The owner answers over the same connection, at first with a request to connect.
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  char request[32];
+  while (recv(fd, request, sizeof(request), MSG_DONTWAIT) <= 0 && absl::Now() < end) {
+    owner->Progress();
+  }
+  EXPECT_LT(absl::Now(), end);
+  close(fd);
+  auto reader = CreateUcxTransport({.tls = "tcp"}).value();
+  const TransportMemory theirs = owner->Allocate(4096).value();
+  const PeerId owner_of_it = reader->Connect(owner->address()).value();
+  EXPECT_TRUE(ReadOnce(reader.get(), owner_of_it, owner.get(), theirs).ok());
+}
+
 TEST(UcxTransportTest, OurSignalsStayOurs) {
   auto transport = CreateUcxTransport({.tls = "tcp"}).value();
   for (const int signal : {SIGILL, SIGBUS, SIGFPE}) {
