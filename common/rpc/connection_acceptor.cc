@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -24,7 +25,7 @@
 namespace baton {
 namespace {
 
-constexpr absl::Duration kComplaintEvery = absl::Seconds(10);
+constexpr absl::Duration kLogEvery = absl::Seconds(10);
 // Time for which the listening sockets rest if a connection can be neither taken nor refused.
 constexpr absl::Duration kRest = absl::Milliseconds(100);
 // Values of epoll_event.data. A key of a connection is its number plus kFirstConnection.
@@ -141,7 +142,8 @@ void ConnectionAcceptor::AcceptAll(int listener, absl::Time now) {
       Take(fd, address, now);
     } else if (NoDescriptor(errno)) {
       if (RefuseWithSpare(listener, now)) continue;
-      usleep(static_cast<useconds_t>(absl::ToInt64Microseconds(kRest)));
+      pollfd stopped = {.fd = stop_, .events = POLLIN, .revents = 0};
+      poll(&stopped, 1, static_cast<int>(absl::ToInt64Milliseconds(kRest)));
       return;
     } else if (errno != EINTR && errno != ECONNABORTED) {
       return;
@@ -197,14 +199,15 @@ void ConnectionAcceptor::Take(int fd, const sockaddr_storage& from, absl::Time n
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout, sizeof user_timeout);
   hand_over_(fd);
-  // Without events, epoll tells only of errors and of the end of both directions. A connection that
-  // can't be watched is not counted.
-  if (!Watch(epoll_, copy, 0, key)) connections_->Leave(key);
+  // Without other events, epoll tells only of errors and of the end of both directions. It tells of
+  // them once: until gRPC has closed its descriptor, the connection stays in epoll although the
+  // copy is closed. A connection that can't be watched is not counted.
+  if (!Watch(epoll_, copy, EPOLLONESHOT, key)) connections_->Leave(key);
 }
 
 void ConnectionAcceptor::Refused(Refusals* refusals, absl::string_view peer, absl::Time now) {
   ++refusals->not_logged;
-  if (now - refusals->logged_at < kComplaintEvery) return;
+  if (now - refusals->logged_at < kLogEvery) return;
   Log(Severity::kWarning, "connection_refused",
       {{"because", refusals->because}, {"peer", peer}, {"connections", refusals->not_logged}});
   refusals->logged_at = now;
