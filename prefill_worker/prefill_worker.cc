@@ -290,7 +290,8 @@ bool PrefillCore::Admit(std::vector<JobId>* order, absl::Time now) {
   const int64_t limit = 2 * int64_t{options_.chunk_tokens};
   const JobId oldest = *std::min_element(order->begin(), order->end());
   bool worked = false;
-  // Returns false if no other prompt may be admitted.
+  // Admits the prompt at this place of `order`, if it is queued and may begin. Returns false if no
+  // other prompt may be admitted in this turn.
   const auto admit = [&](size_t place) {
     Job* job = Find((*order)[place]);
     if (job->state != State::kQueued) return true;

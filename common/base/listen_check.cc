@@ -70,6 +70,7 @@ absl::StatusOr<Addresses> Resolve(const std::string& listen) {
   return Addresses(found, freeaddrinfo);
 }
 
+// Sets the port of an IPv4 or IPv6 address.
 void SetPort(sockaddr_storage* address, int port) {
   if (address->ss_family == AF_INET6) {
     reinterpret_cast<sockaddr_in6*>(address)->sin6_port = htons(static_cast<uint16_t>(port));

@@ -40,7 +40,7 @@ void OneRequestCall::OnDone() { service_->connections_->RpcEnds(peer_); }
 
 void OneRequestCall::OnReadDone(bool ok) {
   if (!service_->Came(key_)) return;  // the RPC has been ended
-  if (!ok) return EndWithoutRequest(absl::InvalidArgumentError("the call has no request"));
+  if (!ok) return EndWithoutRequest(absl::InvalidArgumentError("the call ended before its request came"));
   grpc::ByteBuffer request;
   request.Swap(&request_);
   OnRequest(request);
