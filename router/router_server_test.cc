@@ -23,7 +23,6 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
 #include "router/inference_service.h"
-#include "router/inference_service.h"
 #include "router/testing/fake_worker.h"
 
 namespace baton {
@@ -418,6 +417,15 @@ TEST_F(RouterServerTest, TokenizeAndDetokenizeGoThereAndBack) {
   there.set_model("other");
   grpc::ClientContext fourth;
   EXPECT_EQ(stub_->Tokenize(&fourth, there, &ids).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+// A message that is longer than every valid one is refused before it is there.
+TEST_F(RouterServerTest, AMessageThatIsTooLongForAnyRequestIsRefused) {
+  StartRouter();
+  const grpc::Status status = SendRaw("/baton.v1.Inference/Generate", std::string(12 << 20, '\0'));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("larger than max"));
+  EXPECT_THAT(status.error_message(), HasSubstr(absl::StrCat(12 << 20)));
 }
 
 TEST_F(RouterServerTest, TextCallsBeyondTheLimitAreRefusedAndNothingElseIs) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -55,6 +56,51 @@ TEST(ListenCheckTest, FindsATakenPort) {
   EXPECT_THAT(std::string(CheckListen(taken).message()), HasSubstr("is taken by another program"));
   close(fd);
   EXPECT_TRUE(CheckListen(taken).ok());
+}
+
+// Returns whether a client can connect to a port of an address of this machine.
+bool Connects(const std::string& address, int port) {
+  sockaddr_storage to{};
+  socklen_t bytes = sizeof(sockaddr_in);
+  auto* const ipv4 = reinterpret_cast<sockaddr_in*>(&to);
+  auto* const ipv6 = reinterpret_cast<sockaddr_in6*>(&to);
+  if (inet_pton(AF_INET, address.c_str(), &ipv4->sin_addr) == 1) {
+    to.ss_family = AF_INET;
+    ipv4->sin_port = htons(static_cast<uint16_t>(port));
+  } else {
+    to.ss_family = AF_INET6;
+    bytes = sizeof(sockaddr_in6);
+    inet_pton(AF_INET6, address.c_str(), &ipv6->sin6_addr);
+    ipv6->sin6_port = htons(static_cast<uint16_t>(port));
+  }
+  const int fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool connected = connect(fd, reinterpret_cast<sockaddr*>(&to), bytes) == 0;
+  close(fd);
+  return connected;
+}
+
+TEST(OpenListenersTest, TakesConnectionsOfBothFamiliesWhereItListensOnAllAddresses) {
+  const bool ipv6 = CheckListen("[::1]:0").ok();
+  for (const char* all : {"0.0.0.0:0", "[::]:0"}) {
+    const auto listeners = OpenListeners(all);
+    if (!listeners.ok()) continue;  // [::] on a machine without IPv6
+    const int port = PortOfSocket(listeners->front());
+    EXPECT_GT(port, 0);
+    EXPECT_TRUE(Connects("127.0.0.1", port)) << all;
+    if (ipv6) EXPECT_TRUE(Connects("::1", port)) << all;
+    for (const int fd : *listeners) close(fd);
+  }
+}
+
+TEST(OpenListenersTest, ANameListensOnOnePortAtAllItsAddresses) {
+  const auto listeners = OpenListeners("localhost:0");
+  ASSERT_TRUE(listeners.ok()) << listeners.status();
+  for (const int fd : *listeners) EXPECT_EQ(PortOfSocket(fd), PortOfSocket(listeners->front()));
+  const std::string taken = absl::StrCat("localhost:", PortOfSocket(listeners->front()));
+  EXPECT_THAT(std::string(OpenListeners(taken).status().message()),
+              HasSubstr("is taken by another program"));
+  for (const int fd : *listeners) close(fd);
+  EXPECT_EQ(OpenListeners("localhost").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 // Returns true if this system lets every process bind port 80.
