@@ -105,6 +105,27 @@ TEST_P(ColocatedTest, PromptsBeginInTheirOrderAndWaitForRoomWithoutEnding) {
 // Prompts and tickets do not starve each other. Blocks that a prompt waits for are not given to
 // tickets. If the sequences of tickets fill the batch, a prompt gets a place in it once the older
 // sequences are done.
+TEST_P(ColocatedTest, AShortPromptOfAnotherCallerDoesNotWaitForALongOne) {
+  Start(128, {.chunk_tokens = 8});
+  Prompt longer = Colocated(100), other = Colocated(100), shorter = Colocated(8);
+  longer.job.caller = 1;
+  other.job.caller = 2;
+  shorter.job.caller = 3;
+  Record records[3];
+  ASSERT_TRUE(Submit(longer.job, &records[0]).ok());
+  ASSERT_TRUE(Submit(other.job, &records[1]).ok());
+  for (int turn = 0; turn < 4; ++turn) OneTurn();
+  ASSERT_TRUE(Submit(shorter.job, &records[2]).ok());
+  for (int turn = 0; turn < 4; ++turn) OneTurn();
+  EXPECT_FALSE(records[2].tokens.empty());
+  EXPECT_TRUE(records[0].tokens.empty());
+  Settle();
+  EXPECT_EQ(records[0].ids(), longer.answer);
+  EXPECT_EQ(records[1].ids(), other.answer);
+  EXPECT_EQ(records[2].ids(), shorter.answer);
+  ExpectAllBack();
+}
+
 TEST_P(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
   Start(32, {.max_batch = 2});
   const Prompt holder = Colocated(60, 30), waiting = Colocated(80);

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/worker/caller_turns.h"
 #include "common/worker/mailbox.h"
 #include "decode_worker/decode_worker.h"
 
@@ -152,8 +153,10 @@ class DecodeCore final : public DecodeWorker {
   int BlocksToBegin(const Sequence& sequence) const;
   int OwedBlocks(absl::Time now) const { return now < owed_until_ ? owed_ : 0; }
   bool PromptWaitsFor(int blocks) const;
+  bool OlderFillBatch(const Sequence& sequence) const;
   bool Begin(Sequence* sequence, absl::Time now);
   bool IsComing(const Sequence& sequence, size_t block) const;
+  std::vector<JobId> PromptsInTurn();
   std::vector<Chunk> PlanChunks(int batch, absl::Time now);
   bool RunsAtOnce(const std::vector<Chunk>& chunks) const;
   bool RunStep(absl::Time now);
@@ -168,6 +171,7 @@ class DecodeCore final : public DecodeWorker {
   const std::shared_ptr<Mailbox<Message>> mailbox_;
   std::map<JobId, Sequence> sequences_;  // oldest first
   std::deque<JobId> prompts_;            // sequences in kQueued or kComputing, oldest first
+  CallerTurns turns_;                    // decides the order of the sequences in prompts_
   std::deque<JobId> awaiting_;           // sequences in kAwaiting, oldest first
   // Number of free blocks that are kept for a refused ticket: prompts may not take them before the
   // time owed_until_. If a ticket has overtaken a waiting prompt, prompts_next_ is true, and no

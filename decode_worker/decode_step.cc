@@ -106,17 +106,22 @@ bool DecodeCore::PromptWaitsFor(int blocks) const {
   return false;
 }
 
+// Returns true if sequences that are older than this queued one fill the batch. Younger ones take
+// turns with it.
+bool DecodeCore::OlderFillBatch(const Sequence& sequence) const {
+  int older = 0;
+  for (const auto& [id, other] : sequences_) {
+    if (id >= sequence.id) break;
+    older +=
+        other.state == State::kComputing || (other.state == State::kReady && !other.paused_since);
+  }
+  return older >= options_.max_batch;
+}
+
 // Takes the first blocks of a prompt. Returns false, and takes none, if the prompt can't begin now.
 // `wait.since` is then set if the prompt waits for a block that another sequence is pulling or
 // computing.
 bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
-  int older = 0;  // number of older sequences; younger ones take turns with the prompt
-  for (const auto& [id, other] : sequences_) {
-    if (id >= sequence->id) break;
-    older +=
-        other.state == State::kComputing || (other.state == State::kReady && !other.paused_since);
-  }
-  if (older >= options_.max_batch) return false;
   std::vector<BlockId> found =
       FindPrefix(sequence->chain, sequence->job.tokens, sequence->job.cache);
   const int hits = static_cast<int>(found.size());
@@ -158,22 +163,36 @@ bool DecodeCore::IsComing(const Sequence& sequence, size_t block) const {
   });
 }
 
-// Plans which tokens of prompts the next step computes, the oldest prompt first. A step has
-// chunk_tokens tokens: one for each of the `batch` sequences, and the rest for prompts. The prompts
-// get at least one block of tokens (at most chunk_tokens), so that they go on however large the
-// batch is. While the oldest queued prompt can't begin, no younger queued prompt begins, unless the
-// oldest one only waits for a block that another sequence is pulling or computing.
+// Returns the sequences whose prompts are computed here and that are not paused, in the order in
+// which they are computed: callers take turns, and of one caller the oldest goes first.
+std::vector<DecodeWorker::JobId> DecodeCore::PromptsInTurn() {
+  std::vector<JobId> waiting;
+  std::vector<CallerTurns::Prompt> prompts;
+  for (const JobId id : prompts_) {
+    const Sequence* sequence = Find(id);
+    if (sequence->paused_since) continue;
+    waiting.push_back(id);
+    prompts.push_back({sequence->job.caller, sequence->tokens() - sequence->computed});
+  }
+  std::vector<JobId> ordered;
+  for (const size_t i : turns_.Order(prompts)) ordered.push_back(waiting[i]);
+  return ordered;
+}
+
+// Plans which tokens of prompts the next step computes (PromptsInTurn). A step has chunk_tokens
+// tokens: one for each of the `batch` sequences, and the rest for prompts. The prompts get at least
+// one block of tokens (at most chunk_tokens), so that they go on however large the batch is. While
+// a queued prompt finds too few free blocks, no queued prompt behind it begins.
 std::vector<DecodeCore::Chunk> DecodeCore::PlanChunks(int batch, absl::Time now) {
   std::vector<Chunk> chunks;
   int room = std::max(options_.chunk_tokens - batch,
                       std::min(options_.chunk_tokens, layout_.block_tokens));
   bool waits = false;
-  for (const JobId id : prompts_) {
+  for (const JobId id : PromptsInTurn()) {
     if (room == 0) break;
     Sequence* sequence = Find(id);
-    if (sequence->paused_since) continue;
     if (sequence->state == State::kQueued) {
-      if (waits) continue;
+      if (waits || OlderFillBatch(*sequence)) continue;
       if (!Begin(sequence, now)) {
         waits = !sequence->wait.since;
         continue;
@@ -304,10 +323,12 @@ DecodeCore::Step DecodeCore::Started(const std::vector<JobId>& batch,
     Sequence* sequence = Find(id);
     sequence->last_turn = step.number;
     add(sequence, 0, true);
+    if (!prompts_.empty()) turns_.Charge(sequence->job.caller, 1);
   }
   for (const auto& [sequence, tokens] : chunks) {
     sequence->computed += tokens;
     Computed(tokens);
+    turns_.Charge(sequence->job.caller, tokens);
     const bool last = sequence->computed == sequence->tokens();
     if (last) prompts_.erase(std::find(prompts_.begin(), prompts_.end(), sequence->id));
     add(sequence, tokens, last);

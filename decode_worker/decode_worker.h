@@ -35,6 +35,7 @@ struct DecodeJob {
   std::vector<TokenId> tokens;
   int original_prompt_tokens = 0;  // length of the prompt at the beginning of `tokens`
   SamplingOptions sampling;
+  uint64_t caller = 0;     // equal for all jobs of one caller; callers take turns (CallerTurns)
   std::string cache_salt;  // shares cached KV only with jobs of the same salt
   // Jobs that want logprobs of a prompt that is computed here find nothing in the cache, whatever
   // this says.

@@ -55,6 +55,19 @@ TEST_F(PrefillOrderTest, AShortPromptDoesNotWaitForALongOneThatCameFirst) {
   EXPECT_EQ(worker_->Load().steps, 9u);  // 132 tokens in steps of 16
 }
 
+// All prompts of caller 1 are shorter than the one of caller 2.
+TEST_F(PrefillOrderTest, CallersTakeTurns) {
+  Start(256, {.chunk_tokens = 16});
+  std::vector<Record> records(8);
+  for (int i = 0; i < 8; ++i) {
+    PrefillJob job = Job(Prompt(i == 3 ? 36 : 24));
+    job.caller = i == 3 ? 2 : 1;
+    ASSERT_TRUE(Submit(std::move(job), &records[i]).ok());
+  }
+  // Caller 2 is next after one prompt of caller 1, and then caller 1 has the others.
+  EXPECT_EQ(FirstTokens(records), (std::vector<int>{0, 3, 1, 2, 4, 5, 6, 7}));
+}
+
 TEST_F(PrefillOrderTest, ShortPromptsThatKeepComingDoNotStarveALongOne) {
   Start(256, {.chunk_tokens = 16});
   Record long_one;

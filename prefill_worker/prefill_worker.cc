@@ -110,7 +110,7 @@ class PrefillCore final : public PrefillWorker {
   void Handle(CancelAsked message);
   void Handle(Opened message);
   void Handle(HandoverEnded message);
-  std::vector<JobId> Order(absl::Time now) const;
+  std::vector<JobId> Order(absl::Time now);
   bool Admit(std::vector<JobId>* order, absl::Time now);
   bool AdmitJob(Job* job, absl::Time now);
   JobId ComingFrom(const Job& job, size_t block) const;
@@ -262,11 +262,11 @@ void PrefillCore::Handle(HandoverEnded message) {
 }
 
 // Returns the jobs that have something left to compute, in the order in which they are computed.
-std::vector<PrefillWorker::JobId> PrefillCore::Order(absl::Time now) const {
+std::vector<PrefillWorker::JobId> PrefillCore::Order(absl::Time now) {
   std::vector<PromptOrder::Prompt> prompts;
   const auto add = [&](JobId id) {
     const Job& job = jobs_.at(id);
-    prompts.push_back({.id = id, .left = job.left(), .due = job.job.due});
+    prompts.push_back({.id = id, .left = job.left(), .due = job.job.due, .caller = job.job.caller});
   };
   std::for_each(active_.begin(), active_.end(), add);
   std::for_each(queue_.begin(), queue_.end(), add);
@@ -475,6 +475,7 @@ bool PrefillCore::Step(const std::vector<JobId>& order, absl::Time now) {
     Job* job = chunk.job;
     job->computed += chunk.tokens;
     Computed(chunk.tokens);
+    order_.Charge(job->job.caller, chunk.tokens);
     const bool last = job->computed == job->tokens();
     absl::StatusOr<SampledToken>* const token = last ? &*next++ : nullptr;
     absl::Status status = job->scores ? job->scores->status : absl::OkStatus();

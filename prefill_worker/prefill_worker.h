@@ -31,6 +31,7 @@ struct PrefillJob {
   std::vector<TokenId> tokens;     // the prompt, then the tokens that earlier attempts generated
   int original_prompt_tokens = 0;  // length of the prompt at the beginning of `tokens`
   SamplingOptions sampling;
+  uint64_t caller = 0;     // equal for all jobs of one caller; callers take turns (CallerTurns)
   std::string cache_salt;  // shares cached KV only with jobs of the same salt
   // Jobs that want logprobs of the prompt find nothing in the cache, whatever this says.
   CacheUse cache = CacheUse::kOn;

@@ -17,7 +17,7 @@ void PromptOrder::NoteStep(int tokens, int max_tokens, absl::Duration time) {
   seconds_ = kKeep * seconds_ + absl::ToDoubleSeconds(time);
 }
 
-void PromptOrder::Sort(std::vector<Prompt>* prompts, absl::Time now) const {
+void PromptOrder::Sort(std::vector<Prompt>* prompts, absl::Time now) {
   std::sort(prompts->begin(), prompts->end(), [](const Prompt& a, const Prompt& b) {
     return std::tuple(a.due, a.left, a.id) < std::tuple(b.due, b.left, b.id);
   });
@@ -43,7 +43,9 @@ void PromptOrder::Sort(std::vector<Prompt>* prompts, absl::Time now) const {
   std::sort(others.begin(), others.end(), [](const Prompt& a, const Prompt& b) {
     return std::tuple(a.left, a.id) < std::tuple(b.left, b.id);
   });
-  sorted.insert(sorted.end(), others.begin(), others.end());
+  std::vector<CallerTurns::Prompt> turns;
+  for (const Prompt& prompt : others) turns.push_back({prompt.caller, prompt.left});
+  for (const size_t i : turns_.Order(turns)) sorted.push_back(others[i]);
   *prompts = std::move(sorted);
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/worker/caller_turns.h"
 
 namespace baton {
 
@@ -12,7 +13,8 @@ namespace baton {
 //   1. The prompts that can still have their first token in time, the one that is due first in
 //      front. If they can't all be in time, as few as possible are left out (Moore, "An n job, one
 //      machine sequencing algorithm for minimizing the number of late jobs", 1968).
-//   2. All other prompts, the one with the fewest tokens left in front.
+//   2. All other prompts. Callers take turns (CallerTurns); of one caller, the prompt with the
+//      fewest tokens left goes first.
 // Besides, the oldest prompt gets a part of each step (OldestShare), so that no prompt starves.
 //
 // Reads no clock. Loop thread only.
@@ -23,6 +25,7 @@ class PromptOrder {
     int left = 0;     // Tokens that are still to be computed.
     // Time at which the first token is due. InfiniteFuture: there is no such time.
     absl::Time due = absl::InfiniteFuture();
+    uint64_t caller = 0;  // Equal for all prompts of one caller.
   };
 
   // Returns the number of tokens of a step of `step_tokens` tokens that the oldest prompt gets,
@@ -35,13 +38,16 @@ class PromptOrder {
   // `max_tokens`. Short steps do not count, because a worker that has little to do is slower than
   // it could be.
   void NoteStep(int tokens, int max_tokens, absl::Duration time);
-  // Sorts the prompts. While the speed of the worker is not known, a prompt can be in time until
-  // its due time has passed.
-  void Sort(std::vector<Prompt>* prompts, absl::Time now) const;
+  // Counts tokens that the worker computes for a caller.
+  void Charge(uint64_t caller, int tokens) { turns_.Charge(caller, tokens); }
+  // Sorts the prompts, which are all that the worker has. While the speed of the worker is not
+  // known, a prompt can be in time until its due time has passed.
+  void Sort(std::vector<Prompt>* prompts, absl::Time now);
 
  private:
   // Tokens and seconds of the latest steps, of which older ones count less.
   double tokens_ = 0, seconds_ = 0;
+  CallerTurns turns_;
 };
 
 }  // namespace baton

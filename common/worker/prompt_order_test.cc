@@ -18,7 +18,7 @@ PromptOrder HundredPerSecond() {
   return order;
 }
 
-std::vector<uint64_t> Sorted(const PromptOrder& order, std::vector<Prompt> prompts) {
+std::vector<uint64_t> Sorted(PromptOrder order, std::vector<Prompt> prompts) {
   order.Sort(&prompts, kNow);
   std::vector<uint64_t> ids;
   for (const Prompt& prompt : prompts) ids.push_back(prompt.id);

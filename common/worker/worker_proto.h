@@ -57,6 +57,7 @@ template <typename Request, typename Job>
 absl::Status ReadJob(const Request& request, Job* job) {
   job->request_id = request.request_id();
   job->attempt = request.attempt();
+  job->caller = request.caller();
   job->tokens.assign(request.token_ids().begin(), request.token_ids().end());
   const uint32_t prompt_tokens = request.original_prompt_tokens();
   if (prompt_tokens < 1 || prompt_tokens > job->tokens.size()) {

@@ -16,6 +16,9 @@ constexpr double kMargin = 1.25;
 // A request could wait for some time and still end before its deadline. It may wait for this part
 // of that time.
 constexpr double kPartOfSlack = 0.33;
+// Prompts that were sent to a worker before its speed was known are done once it has this much to
+// do.
+constexpr absl::Duration kSettledAhead = absl::Seconds(2);
 constexpr int kSlacksInMean = 64;  // Max requests of which Caller::inverse_slack is the mean.
 constexpr absl::Duration kShortestLimit = absl::Seconds(1);  // Smallest result of MaxWait().
 // Shortest and longest time after which a refused client is told to try again, before the jitter.
@@ -33,7 +36,7 @@ Work Admission::AtWorkers() const {
 // Callers take turns by tokens. So while the work of this request's caller is done up to the
 // request, each other caller gets about as many tokens, or all that it waits for if that is less.
 absl::Duration Admission::WaitOf(const Caller& caller, const Work& own) const {
-  uint64_t turn = caller.turn();
+  uint64_t turn = caller.charged + caller.expected_tokens;
   if (caller.waiting.empty()) turn = std::max(turn, queue_->SmallestCharge().value_or(0));
   const double until = static_cast<double>(turn) + caller.work.tokens() + own.tokens();
   Work ahead = queue_->work_again();
@@ -41,8 +44,8 @@ absl::Duration Admission::WaitOf(const Caller& caller, const Work& own) const {
   ahead += caller.work;
   for (const Caller* other : queue_->callers()) {
     if (other == &caller) continue;
-    const double share =
-        (until - static_cast<double>(other->turn())) / std::max(1.0, other->work.tokens());
+    const double share = (until - static_cast<double>(other->charged + other->expected_tokens)) /
+                         std::max(1.0, other->work.tokens());
     ahead += other->work * std::clamp(share, 0.0, 1.0);
   }
   return core_->forecast.TimeFor(ahead);
@@ -166,6 +169,15 @@ void Admission::Update() {
   queue_->SetNewestFirst(NewestFirst());
 }
 
+// Until the speed of the workers is known, nothing holds prompts back. Callers then get what the
+// workers have room for, and should not pay for that later.
+void Admission::Settle(int computing) {
+  core_->callers.ForgetCharges();
+  const auto ahead = core_->forecast.PromptTokensIn(kSettledAhead);
+  settled_ = ahead && membership_->workers().WaitingPromptTokens() <=
+                          *ahead * static_cast<uint64_t>(computing);
+}
+
 void Admission::NoteRound(bool tickets_wait) {
   const v1::ServingMode mode = core_->options.mode;
   const WorkerTable::Duties duties =
@@ -176,6 +188,7 @@ void Admission::NoteRound(bool tickets_wait) {
                           decode_only ? duties.decode : duties.prefill,
                           tickets_wait || duties.batches_full || (decode_only && prompts),
                           duties.decode, core_->now);
+  if (!settled_) Settle(decode_only ? duties.decode : duties.prefill);
   Update();
   const auto set = [](Gauge& gauge, absl::Duration wait) {
     gauge.Set(absl::ToInt64Milliseconds(wait));

@@ -63,6 +63,8 @@ class Admission {
   // Returns how long a new request of this caller may wait at present. `slack` is the time that it
   // could wait and still end before its deadline.
   absl::Duration MaxWait(Caller* caller, absl::Duration slack);
+  // Sets `settled_`. `computing` is the number of workers that compute prompts.
+  void Settle(int computing);
   // Predicts the waits anew, and sets whether the newest requests go first.
   void Update();
   absl::Duration LongerWait() const { return std::max(prompt_wait_, answer_wait_); }
@@ -72,6 +74,8 @@ class Admission {
   Membership* const membership_;
   RequestQueue* const queue_;
   std::mt19937_64 random_;
+  // True once the speed of the workers is known and the prompts that were sent before are computed.
+  bool settled_ = false;
   // Time since which the predicted wait has been longer than half of --max-queue-wait; not set
   // while it is shorter.
   std::optional<absl::Time> long_since_;

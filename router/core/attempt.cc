@@ -38,6 +38,7 @@ void Describe(const Request& request, size_t generated, bool computes_prompt, Pr
     proto->mutable_sampling()->clear_prompt_logprobs();
   }
   proto->set_answer_index(request.answer_index);
+  proto->set_caller(request.caller->id);
   proto->mutable_cache()->set_salt(request.checked.cache_salt);
   if (!request.checked.prefix_cache) {
     proto->mutable_cache()->set_use(v1::CACHE_USE_OFF);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/hash.h"
 #include "router/core/request.h"
 
 namespace baton {
@@ -11,6 +12,7 @@ Caller* Callers::Join(const std::string& name) {
   Caller& caller = found->second;
   if (added) {
     caller.name = name;
+    caller.id = Hash64(name);
     caller.allowance = static_cast<double>(limits_.tokens_per_minute);
     caller.metrics = &metrics_->Of(name);
   }
@@ -67,6 +69,10 @@ void Callers::Ended(Request& request) {
   --request.caller->running;
   request.caller->expected_tokens -= request.expected_tokens;
   request.expected_tokens = 0;
+}
+
+void Callers::ForgetCharges() {
+  for (auto& [name, caller] : callers_) caller.charged = floor_;
 }
 
 absl::Duration Callers::AllowanceComesIn(Caller* caller, absl::Time now) const {

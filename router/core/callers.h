@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -25,6 +26,7 @@ struct CallerLimits {
 // One caller: everyone who sends requests from one address, or under one name.
 struct Caller {
   std::string name;
+  uint64_t id = 0;  // Hash of the name, which workers get.
   // Requests that have never run, in order of arrival. RequestQueue changes the list.
   std::list<Request*> waiting;
   Work work;  // The work of these requests.
@@ -45,8 +47,17 @@ struct Caller {
   double inverse_slack = 0;
   int slacks_seen = 0;
 
-  // The caller with the smallest value is next.
-  uint64_t turn() const { return charged + expected_tokens; }
+  // Requests whose prompt a worker is computing, and the largest Turn() of these requests.
+  int prompts = 0;
+  uint64_t last_turn = 0;
+
+  // Returns the turn of a request with a prompt of `tokens` tokens: the request with the smallest
+  // turn is next. It is what the caller will have had once the prompt is computed, and never before
+  // the caller's own prompts at the workers. (Without that, it could be: some of the expected
+  // tokens are never computed.)
+  uint64_t Turn(uint64_t tokens) const {
+    return std::max(last_turn, charged + expected_tokens + tokens);
+  }
 };
 
 // Owns the callers, and counts the tokens that were computed for each. RequestQueue serves the
@@ -79,6 +90,9 @@ class Callers {
   void Charge(Request& request, uint64_t tokens);
   // Notes that the attempt has ended.
   void Ended(Request& request);
+
+  // Treats all callers as if they had been charged the same so far.
+  void ForgetCharges();
 
   // Returns how long the caller must wait until it may ask for more tokens; zero if it may now.
   absl::Duration AllowanceComesIn(Caller* caller, absl::Time now) const;

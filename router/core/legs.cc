@@ -21,14 +21,18 @@ Leg& Legs::Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_
          .started = core_->now,
          .heard = core_->now,
          .prompt_tokens = prompt_tokens,
-         .cached_tokens = std::min(cached_tokens, prompt_tokens)};
+         .cached_tokens = std::min(cached_tokens, prompt_tokens),
+         .turn = request->queue.turn};
   ++worker.legs;
   worker.health.Began(key, core_->now);
   if (!prefill) worker.new_blocks += worker.BlocksFor(membership_->NeedOf(*request).tokens);
-  if (prompt_tokens > 0) ++worker.prompts;
   worker.prompt_tokens += leg.prompt_tokens;
   worker.cached_prompt_tokens += leg.cached_tokens;
   if (prompt_tokens > 0) {
+    ++worker.prompts;
+    ++request->caller->prompts;
+    request->caller->last_turn = std::max(request->caller->last_turn, leg.turn);
+    worker.turns.emplace(leg.turn, leg.prompt_tokens - leg.cached_tokens);
     (prefill ? core_->metrics->expected_prefill_hits : core_->metrics->expected_decode_hits)
         .Add(leg.cached_tokens);
     NoteKept(leg);
@@ -69,14 +73,19 @@ void Legs::PromptDone(Leg& leg) {
     --worker->prompts;
     worker->prompt_tokens -= leg.prompt_tokens;
     worker->cached_prompt_tokens -= leg.cached_tokens;
+    worker->turns.erase(worker->turns.find({leg.turn, leg.prompt_tokens - leg.cached_tokens}));
     queue_->LookAgain();
+  }
+  if (leg.prompt_tokens > 0) {
+    Caller& caller = *leg.request->caller;
+    if (--caller.prompts == 0) caller.last_turn = 0;
   }
   leg.prompt_tokens = leg.cached_tokens = 0;
 }
 
 void Legs::Close(Leg& leg, bool cancel) {
-  leg.request = nullptr;
   PromptDone(leg);
+  leg.request = nullptr;
   if (Worker* worker = membership_->workers().Find(leg.worker)) {
     --worker->legs;
     worker->health.Ended(leg.key);

@@ -30,6 +30,7 @@ struct Leg {
   absl::Time heard;            // Time of the leg's last event, or of its start.
   uint64_t prompt_tokens = 0;  // Tokens of the prompt that the worker computes; 0 once it has.
   uint64_t cached_tokens = 0;  // Part of it that the worker was expected to have cached.
+  uint64_t turn = 0;           // QueueEntry::turn of the request when the leg was opened.
 };
 
 // Owns the legs, which are the RPCs to workers, and the list of requests whose ticket waits for a

@@ -178,6 +178,7 @@ Need Membership::NeedOf(const Request& request) const {
       .identity = IdentityFor(request),
       .avoid = &request.failed_by,
       .prompt_tokens = prompt + static_cast<int64_t>(request.answer.tokens().size()),
+      .turn = request.queue.turn,
       .block_names = request.may_find_cached_kv() ? checked.block_names.get() : nullptr,
       .siblings = checked.prefix_cache ? request.siblings : decltype(request.siblings){},
   };

@@ -103,12 +103,12 @@ TEST_F(CallersTest, WhoComesNewHasNoCreditAndNoDebt) {
   request.caller = heavy;
   callers.BeginsToWait(heavy, std::nullopt);
   callers.Began(request, 100);
-  EXPECT_EQ(heavy->turn(), 100u);
+  EXPECT_EQ(heavy->Turn(0), 100u);
   callers.Charge(request, 60);
-  EXPECT_EQ(heavy->turn(), 100u) << "expected tokens are now computed";
+  EXPECT_EQ(heavy->Turn(0), 100u) << "expected tokens are now computed";
   callers.Charge(request, 1000);
   callers.Ended(request);
-  EXPECT_EQ(heavy->turn(), 1060u);
+  EXPECT_EQ(heavy->Turn(0), 1060u);
   Caller* const fresh = callers.Join("fresh");
   callers.BeginsToWait(fresh, heavy->charged);
   EXPECT_EQ(fresh->charged, 1060u);
@@ -132,9 +132,9 @@ TEST_F(CallersTest, TheNumberOfRememberedNamesIsBounded) {
 
 class OverloadedCoreTest : public ::testing::Test {
  protected:
-  // One worker of each role. The prefill worker takes two prompts at a time.
-  void Start(RouterCoreOptions options) {
-    options.max_prompts_per_worker = 2;
+  // One worker of each role. The prefill worker takes `prompts` prompts at a time.
+  void Start(RouterCoreOptions options, int prompts = 2) {
+    options.max_prompts_per_worker = prompts;
     hub_ = std::make_unique<CoreHarness>(std::move(options));
     hub_->Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
     hub_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
@@ -188,6 +188,28 @@ TEST_F(OverloadedCoreTest, AShortPromptOfANewCallerIsBeforeLongOnesOfOthers) {
   EXPECT_EQ(order[2], "short") << "two long ones ran before it came";
 }
 
+// The prefill worker has a second of work, and prompts stay in the queue. But it would compute a
+// prompt first whose turn is earlier, so such a prompt need not wait in the queue.
+TEST_F(OverloadedCoreTest, AWorkerWithMuchToDoGetsThePromptsThatItComputesFirst) {
+  Start(CoreHarness::Options(), 64);
+  for (int i = 0; i < 10; ++i) Arrive(absl::StrCat("long", i), 4000);
+  for (int i = 0; i < 5; ++i) ServeOne(absl::Seconds(1));
+  for (int i = 10; i < 20; ++i) Arrive(absl::StrCat("long", i), 4000);
+  for (int i = 0; i < 10; ++i) ServeOne(absl::Seconds(1));
+  ASSERT_EQ(hub_->legs.size(), 1u) << "the long prompt that the worker computes";
+  const auto at_worker = [&](const std::string& caller) {
+    return std::count_if(hub_->legs.begin(), hub_->legs.end(), [&](const auto& leg) {
+      return leg.second.prefill_request.request_id().starts_with(caller + " ");
+    });
+  };
+  Arrive("short", 20);
+  EXPECT_EQ(at_worker("short"), 1);
+  // The worker computes several of these before the long prompt, but not all of them.
+  for (int i = 0; i < 20; ++i) Arrive("middle", 500);
+  EXPECT_GE(at_worker("middle"), 4);
+  EXPECT_LE(at_worker("middle"), 8);
+}
+
 TEST_F(OverloadedCoreTest, ACallerHasLimitsOfItsOwn) {
   RouterCoreOptions options = CoreHarness::Options();
   options.per_caller = {.queued = 3, .running = 1};
@@ -239,8 +261,12 @@ TEST(CallerMetricsTest, OnlyTheFirstCallersHaveCountersOfTheirOwn) {
   const auto values = metrics.Values(&CallerMetrics::One::tokens);
   EXPECT_EQ(values.size(), CallerMetrics::kNames + 1);
   for (const auto& [name, value] : values) {
-    if (name == CallerMetrics::kOther) EXPECT_EQ(value, 100 - CallerMetrics::kNames);
-    if (name == "caller 7") EXPECT_EQ(value, 11);
+    if (name == CallerMetrics::kOther) {
+      EXPECT_EQ(value, 100 - CallerMetrics::kNames);
+    }
+    if (name == "caller 7") {
+      EXPECT_EQ(value, 11);
+    }
   }
 }
 

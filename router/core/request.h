@@ -30,6 +30,8 @@ class Attempt;
 struct QueueEntry {
   absl::Time since;
   absl::Time not_before = absl::InfinitePast();  // No attempt begins before this time.
+  // Caller::Turn() of the request, as of the last look at it.
+  uint64_t turn = 0;
   // Time since which no worker has served the request's mode and identity.
   std::optional<absl::Time> no_workers_since;
   std::optional<absl::Time> refused_since;  // First time that a full worker refused the prompt.

@@ -14,13 +14,15 @@ namespace {
 
 // Max requests without a free worker that one look through the queue (Round) passes over.
 constexpr int kMaxPassed = 1024;
+// A worker that has the prompt cached may have this many times --work-ahead to do.
+constexpr int kMaxWorkAhead = 4;
 
 using Choice = WorkerTable::Choice;
 
 // Returns true if need `b` asks at least as much of a worker as need `a`: every worker that can
-// serve `b` can also serve `a`.
+// serve `b` now can also serve `a`.
 bool AtLeastAsDemanding(const Need& b, const Need& a) {
-  return b.tokens >= a.tokens && a.identity == b.identity;
+  return b.tokens >= a.tokens && b.turn >= a.turn && a.identity == b.identity;
 }
 
 }  // namespace
@@ -34,8 +36,8 @@ class RequestQueue::Round {
   Round(const CoreContext& core, WorkerTable* workers, const std::set<WorkerKey>& awaited,
         std::set<ModelIdentity> identities)
       : places_{.prompts = core.options.max_prompts_per_worker,
-                .own_tokens = core.forecast.PromptTokensIn(core.options.work_ahead)
-                                  .value_or(std::numeric_limits<uint64_t>::max()),
+                .own_tokens = TokensIn(core, core.options.work_ahead),
+                .max_own_tokens = TokensIn(core, kMaxWorkAhead * core.options.work_ahead),
                 .awaited = awaited},
         short_places_(places_),
         identities_(std::move(identities)),
@@ -69,8 +71,10 @@ class RequestQueue::Round {
     return Choice::kTaken;
   }
 
-  // Returns true if it is certain that no queued request can get a worker in this round. May return
-  // false although all workers are busy. `queued` is the number of queued requests of each mode.
+  // Returns true if it is certain that in this round, no queued request can get a worker whose
+  // QueueEntry::turn is not smaller than that of the last one for which all workers were busy. May
+  // return false although all workers are busy. `queued` is the number of queued requests of each
+  // mode.
   bool Closed(const std::array<int, v1::ServingMode_ARRAYSIZE>& queued) const {
     for (size_t mode = 0; mode < queued.size(); ++mode) {
       if (queued[mode] > 0 &&
@@ -82,6 +86,9 @@ class RequestQueue::Round {
     }
     return true;
   }
+
+  // Must be called before a look at a request with a smaller QueueEntry::turn than those before it.
+  void ForgetClosed() { prefill_closed_ = decode_closed_ = false; }
 
  private:
   // Routes of a request. kShortSplit: to a prefill worker with at most auto_queue_tokens waiting
@@ -127,12 +134,17 @@ class RequestQueue::Round {
       busy.erase(std::remove_if(busy.begin(), busy.end(),
                                 [&](const Need& other) { return AtLeastAsDemanding(other, need); }),
                  busy.end());
+      const uint64_t turn = need.turn;
       busy.push_back(std::move(need));
       (colocated ? decode_closed_ : prefill_closed_) =
           !workers_->AnyPlace(colocated ? WorkerTable::Role::kDecode : WorkerTable::Role::kPrefill,
-                              identities_, places_, now_);
+                              identities_, places_, turn, now_);
     }
     return choice;
+  }
+
+  static uint64_t TokensIn(const CoreContext& core, absl::Duration time) {
+    return core.forecast.PromptTokensIn(time).value_or(std::numeric_limits<uint64_t>::max());
   }
 
   const WorkerTable::Places places_;
@@ -271,9 +283,16 @@ void RequestQueue::RunRound(const std::set<WorkerKey>& awaited, std::set<ModelId
   if (membership_->served()) begun.insert(*membership_->served());
   Round round(*core_, &membership_->workers(), awaited, std::move(begun));
   int passed = 0;
+  // A request may have an earlier turn than those in front of it. So it is looked at even if those
+  // in front found all workers busy.
   for (auto place = again_.begin(); place != again_.end();) {
-    if (LookAt(round, &again_, place++, &passed, leave) == Look::kEndRound) return;
+    Request& request = **place;
+    request.queue.turn =
+        request.caller->Turn(request.checked.prompt.size() + request.answer.tokens().size());
+    LookAt(round, &again_, place++, &passed, leave);
+    if (passed > kMaxPassed) return;
   }
+  round.ForgetClosed();
   LookAtFresh(round, &passed, leave);
 }
 
@@ -291,8 +310,8 @@ void RequestQueue::LookAtFresh(Round& round, int* passed, Leave leave) {
     uint64_t length = 0;    // Prompt tokens of the next request.
   };
   const auto later = [](const Turn& a, const Turn& b) {
-    return std::tuple(a.caller->turn() + a.skipped + a.length, a.since) >
-           std::tuple(b.caller->turn() + b.skipped + b.length, b.since);
+    return std::tuple(a.caller->Turn(a.skipped + a.length), a.since) >
+           std::tuple(b.caller->Turn(b.skipped + b.length), b.since);
   };
   const auto take = [this](Turn& turn) {
     --turn.left;
@@ -318,6 +337,7 @@ void RequestQueue::LookAtFresh(Round& round, int* passed, Leave leave) {
     Turn& turn = turns.back();
     const Place place = take(turn);
     const uint64_t tokens = (*place)->checked.prompt.size();
+    (*place)->queue.turn = turn.caller->Turn(turn.skipped + tokens);
     if (newest_first_) ++turn.next;  // LookAt() may remove `place`.
     const Look look = LookAt(round, &turn.caller->waiting, place, passed, leave);
     if (look == Look::kEndRound) return;

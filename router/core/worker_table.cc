@@ -51,17 +51,31 @@ uint64_t PromptTokensAt(const Worker& worker) {
   return OwnPromptTokensAt(worker) + worker.others_prompt_tokens;
 }
 
-// Returns true if the worker may be given one more prompt.
-bool HasPlace(const Worker& worker, const WorkerTable::Places& places, absl::Time now) {
+// Returns true if the worker will probably compute at most `limit` prompt tokens for this router
+// before a prompt with this QueueEntry::turn.
+bool ComputesAtMostBefore(const Worker& worker, uint64_t turn, uint64_t limit) {
+  if (OwnPromptTokensAt(worker) <= limit) return true;
+  uint64_t tokens = 0;
+  for (const auto& [other, own] : worker.turns) {
+    if (other > turn) break;
+    tokens += own;
+    if (tokens > limit) return false;
+  }
+  return true;
+}
+
+// Returns true if the worker may be given one more prompt, with this QueueEntry::turn.
+bool HasPlace(const Worker& worker, const WorkerTable::Places& places, uint64_t turn,
+              absl::Time now) {
   const uint64_t own = worker.registration.max_batch();
   const uint64_t limit = own == 0 ? places.prompts : std::min<uint64_t>(own, places.prompts);
   return static_cast<uint64_t>(worker.prompts) < limit && now >= worker.full_until &&
          PromptTokensAt(worker) <= places.tokens &&
-         OwnPromptTokensAt(worker) / 4 <= places.own_tokens;
+         ComputesAtMostBefore(worker, turn, places.max_own_tokens);
 }
 
-bool IsSoonFree(const Worker& worker, const WorkerTable::Places& places) {
-  return OwnPromptTokensAt(worker) <= places.own_tokens;
+bool IsSoonFree(const Worker& worker, const WorkerTable::Places& places, uint64_t turn) {
+  return ComputesAtMostBefore(worker, turn, places.own_tokens);
 }
 
 bool MaySendTo(const std::vector<Worker*>& partners, const std::set<WorkerKey>& decode) {
@@ -426,8 +440,9 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& p
           return Ready(*decode, now) && decode->capacity_tokens() >= need.tokens;
         });
     if (!partner) continue;
-    const bool free = HasPlace(worker, places, now) && !MaySendTo(partners.decode, places.awaited);
-    found.Add(worker, free, IsSoonFree(worker, places), now,
+    const bool free =
+        HasPlace(worker, places, need.turn, now) && !MaySendTo(partners.decode, places.awaited);
+    found.Add(worker, free, IsSoonFree(worker, places, need.turn), now,
               [&] { return CandidateOf(LegKind::kPrefill, worker, need); });
   }
   std::vector<RouteCandidate>& candidates = found.Best();
@@ -446,8 +461,8 @@ WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places&
         !HasIdentity(worker, need)) {
       continue;
     }
-    const bool free = HasPlace(worker, places, now) && !places.awaited.contains(key);
-    found.Add(worker, free, IsSoonFree(worker, places), now,
+    const bool free = HasPlace(worker, places, need.turn, now) && !places.awaited.contains(key);
+    found.Add(worker, free, IsSoonFree(worker, places, need.turn), now,
               [&] { return CandidateOf(LegKind::kColocated, worker, need); });
   }
   std::vector<RouteCandidate>& candidates = found.Best();
@@ -466,11 +481,11 @@ WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places&
 }
 
 bool WorkerTable::AnyPlace(Role role, const std::set<ModelIdentity>& identities,
-                           const Places& places, absl::Time now) const {
+                           const Places& places, uint64_t turn, absl::Time now) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const auto& [key, worker] = entry;
     if (worker.prefill() != (role == Role::kPrefill) || !Ready(worker, now) ||
-        !HasPlace(worker, places, now) || !IsSoonFree(worker, places) ||
+        !HasPlace(worker, places, turn, now) || !IsSoonFree(worker, places, turn) ||
         !identities.contains(worker.identity)) {
       return false;
     }

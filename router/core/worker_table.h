@@ -46,6 +46,8 @@ struct Worker {
   uint64_t prompt_tokens = 0;  // Tokens of the prompts that `prompts` counts.
   // Part of `prompt_tokens` that the worker was expected to have cached when the prompts were sent.
   uint64_t cached_prompt_tokens = 0;
+  // QueueEntry::turn of each of these prompts, and its tokens that were not expected to be cached.
+  std::multiset<std::pair<uint64_t, uint64_t>> turns;
   // Blocks needed by legs (RPCs to this worker) that were opened since its last report; decode
   // workers only.
   uint64_t new_blocks = 0;
@@ -74,6 +76,7 @@ struct Need {
   // Workers that are chosen only if no other fits. Null: none.
   const std::vector<WorkerKey>* avoid = nullptr;
   int64_t prompt_tokens = 0;  // Length of the prompt, and of the answer so far, in tokens.
+  uint64_t turn = 0;          // QueueEntry::turn.
   // Names of the prompt's full blocks. Null: not known, or the request may find no cached KV.
   const std::vector<BlockName>* block_names = nullptr;
   // Workers that the client's other answers were given last, by LegKind; 0: none.
@@ -192,11 +195,12 @@ class WorkerTable {
     // The prompts at the worker must have at most this many tokens together that are still to be
     // computed.
     uint64_t tokens = std::numeric_limits<uint64_t>::max();
-    // One of the workers with a place must have at most this many such tokens from this router. So
-    // prompts stay in the queue, where callers take turns, while all workers have much to do. The
-    // routing policy may still choose a worker with up to four times as many, which may have the
-    // prompt cached.
+    // One of the workers with a place must have at most this many such tokens from this router that
+    // it computes before the new prompt (QueueEntry::turn). So prompts stay in the queue, where
+    // callers take turns, while all workers have much to do. The routing policy may still choose a
+    // worker with up to `max_own_tokens`, which may have the prompt cached.
     uint64_t own_tokens = std::numeric_limits<uint64_t>::max();
+    uint64_t max_own_tokens = std::numeric_limits<uint64_t>::max();
     // The worker must have all but this many tokens of the new prompt cached. If there is such a
     // limit, the worker must also have free blocks and a free place in its batch: a prompt does not
     // wait for a cache.
@@ -220,10 +224,10 @@ class WorkerTable {
   // The role of the workers among which AnyPlace looks for a place.
   enum class Role { kPrefill, kDecode };
   // Returns true if some worker of this role and one of these identities may get another prompt.
-  // Does not ask how long a prompt the worker takes. A prefill worker also needs a decode worker
-  // that can pull from it.
+  // `turn` is that of the prompt. Does not ask how long a prompt the worker takes. A prefill worker
+  // also needs a decode worker that can pull from it.
   bool AnyPlace(Role role, const std::set<ModelIdentity>& identities, const Places& places,
-                absl::Time now) const;
+                uint64_t turn, absl::Time now) const;
   // Returns the decode workers that ChooseDecode would choose from if all of them had free blocks.
   std::vector<Worker*> PartnersFor(const Worker& prefill, const Need& need, absl::Time now) const;
   // Returns the decode worker that the routing policy chooses from those that can pull from

@@ -40,6 +40,7 @@ PrefillJob JobFrom(const v1::PrefillRequest& request, absl::Time arrival) {
   PrefillJob job;
   job.request_id = request.request_id();
   job.attempt = request.attempt();
+  job.caller = request.caller();
   job.tokens.assign(request.token_ids().begin(), request.token_ids().end());
   job.original_prompt_tokens = static_cast<int>(request.original_prompt_tokens());
   job.sampling = SamplingFrom(request);
@@ -56,6 +57,7 @@ DecodeJob JobFrom(const v1::DecodeRequest& request) {
   DecodeJob job;
   job.request_id = request.request_id();
   job.attempt = request.attempt();
+  job.caller = request.caller();
   if (request.has_ticket()) {
     const v1::KvTicket& proto = request.ticket();
     KvTicket& ticket = job.ticket.emplace();
