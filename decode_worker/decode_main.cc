@@ -66,6 +66,7 @@ int DecodeMain(int argc, char** argv, const WorkerEquipment& equipment) {
   options.wake = host->core_wake();
   options.pulse = host->core_pulse();
   options.cache = host->prefix_cache();
+  options.cache.check_content = equipment.check_cached_kv;
   options.metrics = &metrics;
   absl::StatusOr<std::unique_ptr<DecodeWorker>> worker = DecodeWorker::Create(
       options, host->model().model.get(), host->model().backend.get(), host->plane(), puller.get(),

@@ -53,6 +53,7 @@ int PrefillMain(int argc, char** argv, const WorkerEquipment& equipment) {
   options.wake = host->core_wake();
   options.pulse = host->core_pulse();
   options.cache = host->prefix_cache();
+  options.cache.check_content = equipment.check_cached_kv;
   options.metrics = &metrics;
   absl::StatusOr<std::unique_ptr<PrefillWorker>> worker = PrefillWorker::Create(
       options, host->model().model.get(), host->model().backend.get(), host->plane(),

@@ -17,10 +17,10 @@ size_t RemovalsKept(int blocks) { return static_cast<size_t>(std::max(blocks, 10
 PrefixCache::Options CacheOptions(const PrefixCacheSettings& settings, KvPlane* plane,
                                   NameLog* log) {
   PrefixCache::Options options{.enabled = settings.enabled, .content_hash = nullptr, .log = log};
-#ifdef NDEBUG
-  const bool check = settings.check_content;
-#else
+#ifdef BATON_CHECK_CACHED_KV
   const bool check = true;
+#else
+  const bool check = settings.check_content;
 #endif
   if (check && plane->options().device == nullptr) {
     options.content_hash = [plane](BlockId block) {

@@ -45,7 +45,7 @@ struct PrefixCacheSettings {
   std::string secret;             // the cluster's shared token; empty: none
   std::string model_fingerprint;  // hash of the weights and configuration that are served
   // For tests: the process aborts if a block with a name was written to. This reads every block
-  // again, and needs a pool in host memory. Debug builds always do it for such pools.
+  // again, and needs a pool in host memory. Debug and sanitized builds always do it for such pools.
   bool check_content = false;
 };
 

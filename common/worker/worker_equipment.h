@@ -7,11 +7,12 @@
 
 namespace baton {
 
-// The backends of a worker program. A shipped program and its test program (tests/programs) differ
-// only in this: the test program has more backends.
+// The differences between a shipped worker program and its test program (tests/programs): the test
+// program has more backends, and checks more.
 struct WorkerEquipment {
   std::vector<BackendFactory> backends;  // Backends beside `cpu`.
   std::vector<FlagGroup> flag_groups;    // Flags of the additional backends, for --help.
+  bool check_cached_kv = false;          // PrefixCacheSettings::check_content.
 };
 
 // Returns the backends that shipped programs have in addition to `cpu`: only `cuda`.

@@ -40,6 +40,7 @@ WorkerEquipment TestEquipment() {
   equipment.flag_groups.push_back(
       {"For tests, which also have --backend=cuda-emulated and --backend=fake",
        "emulated-device-bytes emulated-device-kernels"});
+  equipment.check_cached_kv = true;
   return equipment;
 }
 
