@@ -9,7 +9,9 @@ RetryBudget::Second& RetryBudget::At(absl::Time now) {
   for (Second& second : seconds_) {
     if (second.number <= number - kSeconds) second = {};
   }
-  Second& second = seconds_[static_cast<size_t>(number % kSeconds)];
+  // The remainder is negative before 1970, which a clock that was never set may show.
+  const int64_t place = (number % kSeconds + kSeconds) % kSeconds;
+  Second& second = seconds_[static_cast<size_t>(place)];
   if (second.number != number) second = {.number = number};
   return second;
 }

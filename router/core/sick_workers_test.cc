@@ -106,6 +106,13 @@ TEST(RetryBudgetTest, TenRetriesAreAlwaysAllowed) {
   EXPECT_TRUE(budget.Take(kStart + absl::Seconds(10)));
 }
 
+TEST(RetryBudgetTest, ClocksThatWereNeverSetWorkToo) {
+  RetryBudget budget;
+  absl::Time now = absl::UnixEpoch() - absl::Seconds(25);
+  for (int i = 0; i < 50; ++i, now += absl::Seconds(1)) budget.Began(now);
+  EXPECT_EQ(budget.attempts(), 10u);
+}
+
 TEST(RetryBudgetTest, MoreRetriesAreAFifthOfTheAttempts) {
   RetryBudget budget;
   int retries = 0;
