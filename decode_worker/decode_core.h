@@ -152,7 +152,7 @@ class DecodeCore final : public DecodeWorker {
   int FirstBlocks(const Sequence& sequence) const;
   int BlocksToBegin(const Sequence& sequence) const;
   int OwedBlocks(absl::Time now) const { return now < owed_until_ ? owed_ : 0; }
-  bool PromptWaitsFor(int blocks) const;
+  bool PromptWaitsFor(int blocks);
   bool OlderFillBatch(const Sequence& sequence) const;
   bool Begin(Sequence* sequence, absl::Time now);
   bool IsComing(const Sequence& sequence, size_t block) const;

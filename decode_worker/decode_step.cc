@@ -95,12 +95,12 @@ int DecodeCore::BlocksToBegin(const Sequence& sequence) const {
   return FirstBlocks(sequence) + static_cast<int>(running);
 }
 
-// Returns true if a ticket that takes `blocks` blocks now would leave too few for the oldest queued
-// prompt that is not paused.
-bool DecodeCore::PromptWaitsFor(int blocks) const {
-  for (const JobId id : prompts_) {
+// Returns true if a ticket that takes `blocks` blocks now would leave too few for the queued prompt
+// that begins next.
+bool DecodeCore::PromptWaitsFor(int blocks) {
+  for (const JobId id : PromptsInTurn()) {
     const Sequence& sequence = sequences_.at(id);
-    if (sequence.state != State::kQueued || sequence.paused_since) continue;
+    if (sequence.state != State::kQueued || OlderFillBatch(sequence)) continue;
     return cache_.available() < BlocksToBegin(sequence) + blocks;
   }
   return false;
