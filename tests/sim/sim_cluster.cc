@@ -26,6 +26,34 @@ constexpr absl::Duration kGrain = absl::Microseconds(250);
 
 }  // namespace
 
+// The clock of one process. Exact if it was never skewed.
+class SimCluster::Clock {
+ public:
+  void Skew(std::mt19937_64* random) {
+    const auto within = [random](double limit) {
+      return std::uniform_real_distribution<double>(-limit, limit)(*random);
+    };
+    skewed_ = true;
+    ahead_ = absl::Hours(within(24));
+    rate_ = 1 + within(0.01);
+  }
+  // Returns what the clock shows at a time of the simulation.
+  absl::Time Shows(absl::Time time) const {
+    if (!skewed_ || time == absl::InfiniteFuture()) return time;
+    return SimBegin() + ahead_ + (time - SimBegin()) * rate_;
+  }
+  // Returns the time of the simulation at which the clock shows `shown`.
+  absl::Time TimeWhen(absl::Time shown) const {
+    if (!skewed_ || shown == absl::InfiniteFuture() || shown == absl::InfinitePast()) return shown;
+    return SimBegin() + (shown - SimBegin() - ahead_) / rate_;
+  }
+
+ private:
+  bool skewed_ = false;
+  absl::Duration ahead_;
+  double rate_ = 1;
+};
+
 struct SimCluster::Worker {
   // The worker's Attach stream to one router.
   struct Stream {
@@ -41,6 +69,7 @@ struct SimCluster::Worker {
   };
 
   v1::WorkerRole role;
+  Clock clock;
   int model = 0;
   bool draining = false;
   bool killed = false;  // the process has ended, and its parts were destroyed
@@ -72,12 +101,13 @@ struct SimCluster::Worker {
       kv_work.pop_front();
       work();
     }
-    return plane->RunOnce(now) || worked;
+    return plane->RunOnce(clock.Shows(now)) || worked;
   }
   bool RunCore(absl::Time now) {
     if (now < busy_until) return false;
     spent = absl::ZeroDuration();
-    const bool worked = prefill ? prefill->RunOnce(now) : decode->RunOnce(now);
+    const absl::Time shown = clock.Shows(now);
+    const bool worked = prefill ? prefill->RunOnce(shown) : decode->RunOnce(shown);
     busy_until = now + spent;
     busy += spent;
     return worked;
@@ -122,13 +152,17 @@ struct SimCluster::Leg {
 
 struct SimCluster::Router {
   size_t number = 0;
+  Clock clock;
   std::unique_ptr<LoggedCore> core;
   ServingChanged serving;  // as the core told it last
   std::map<LegKey, std::unique_ptr<Leg>> legs;
 };
 
 SimCluster::SimCluster(Options options)
-    : options_(std::move(options)), random_(options_.seed), fabric_({.single_threaded = true}) {
+    : options_(std::move(options)),
+      random_(options_.seed),
+      clock_random_(options_.seed),
+      fabric_({.single_threaded = true}) {
   for (int model = 0; model < 2; ++model) {
     models_.push_back(Model::WithoutWeights(ConfigOf(options_, model)));
   }
@@ -147,6 +181,7 @@ SimCluster::SimCluster(Options options)
     if (options_.adjust_router) options_.adjust_router(&router);
     routers_.push_back(std::make_unique<Router>());
     routers_.back()->number = static_cast<size_t>(i);
+    if (options_.skewed_clocks) routers_.back()->clock.Skew(&clock_random_);
     routers_.back()->core = std::make_unique<LoggedCore>(router, i == 0 ? options_.log : nullptr);
   }
   for (int i = 0; i < options_.prefill_workers; ++i) AddWorker(v1::WORKER_ROLE_PREFILL, 0);
@@ -177,7 +212,8 @@ int SimCluster::AddWorker(v1::WorkerRole role, int model) {
   const absl::string_view name = role == v1::WORKER_ROLE_PREFILL ? "prefill-" : "decode-";
   const Worker* worker = CreateWorker(role, model, absl::StrCat(name, number, ":1"));
   for (auto& router : routers_) {
-    router->core->Handle(WorkerAttached{worker->attach, worker->registration}, now_);
+    router->core->Handle(WorkerAttached{worker->attach, worker->registration},
+                         router->clock.Shows(now_));
   }
   return number;
 }
@@ -186,6 +222,7 @@ SimCluster::Worker* SimCluster::CreateWorker(v1::WorkerRole role, int model,
                                              const std::string& address) {
   const bool prefills = role == v1::WORKER_ROLE_PREFILL;
   workers_.push_back(std::make_unique<Worker>());
+  if (options_.skewed_clocks) workers_.back()->clock.Skew(&clock_random_);
   Worker* worker = workers_.back().get();
   worker->role = role;
   worker->model = model;
@@ -283,7 +320,7 @@ int SimCluster::Kill(int number, absl::Duration notice) {
     stream.lost = random_() % 2 == 0;
     stream.last_delivery = within_notice(stream.last_delivery);
     Later(&stream.last_delivery, [this, r = router.get(), worker] {
-      r->core->Handle(WorkerDetached{worker->attach}, now_);
+      r->core->Handle(WorkerDetached{worker->attach}, r->clock.Shows(now_));
     });
   }
   return open;
@@ -301,7 +338,7 @@ int SimCluster::Restart(int killed, bool same_address) {
     Worker::Stream* stream = &worker->streams[router->number];
     Later(&stream->last_delivery, [this, r = router.get(), worker, stream] {
       if (stream->lost) return;
-      r->core->Handle(WorkerAttached{worker->attach, worker->registration}, now_);
+      r->core->Handle(WorkerAttached{worker->attach, worker->registration}, r->clock.Shows(now_));
     });
   }
   return number;
@@ -372,7 +409,9 @@ SimClient* SimCluster::Add(CheckedRequest request, int number) {
           NamePromptBlocks(router->serving, /*secret=*/"", models_[0]->config().rope,
                            request.cache_salt, request.prompt);
     }
-    router->core->Handle(ClientArrived{key, std::move(request)}, now_);
+    request.arrival = router->clock.Shows(request.arrival);
+    request.deadline = router->clock.Shows(request.deadline);
+    router->core->Handle(ClientArrived{key, std::move(request)}, router->clock.Shows(now_));
   });
   return client;
 }
@@ -405,7 +444,7 @@ void SimCluster::Deliver(Router* router, Leg* leg, CoreEvent event) {
   }
   const auto* ended = std::get_if<LegEnded>(&event);
   const LegKey over = ended != nullptr ? ended->leg : 0;
-  router->core->Handle(std::move(event), now_);
+  router->core->Handle(std::move(event), router->clock.Shows(now_));
   if (over != 0) router->legs.erase(over);
 }
 
@@ -472,7 +511,7 @@ void SimCluster::StartLeg(Router* router, LegKey key, const WorkerName& worker,
     }
     if (!leg->silent) return submit(leg);
     if (deadline == absl::InfiniteFuture()) return;
-    deliveries_.emplace(std::max(now_, deadline), [this, router, key] {
+    deliveries_.emplace(std::max(now_, router->clock.TimeWhen(deadline)), [this, router, key] {
       const auto found = router->legs.find(key);
       if (found == router->legs.end() || found->second->ended || found->second->lost) return;
       Said(router, key, LegEnded{key, absl::DeadlineExceededError("Deadline Exceeded")});
@@ -485,7 +524,7 @@ void SimCluster::Start(Router* router, StartPrefill action) {
   const std::string id = action.request.request_id();
   StartLeg(router, key, action.worker, id, action.deadline,
            [this, router, key, request = std::move(action.request)](Leg* leg) {
-             PrefillJob wanted = JobFrom(request, now_);
+             PrefillJob wanted = JobFrom(request, leg->worker->clock.Shows(now_));
              if (wanted.cache == CacheUse::kForget) return Forget(router, key, std::move(wanted));
              auto job = leg->worker->prefill->Submit(
                  std::move(wanted), [this, router, key](PrefillUpdate u) {
@@ -537,7 +576,7 @@ void SimCluster::SendToClientNow(Router* router, SendToClient action) {
   absl::Time taken = now_ + client->takes;
   Later(&taken, [this, router, client, key = action.request] {
     client->owes = false;
-    if (!client->status) router->core->Handle(ClientWritable{key}, now_);
+    if (!client->status) router->core->Handle(ClientWritable{key}, router->clock.Shows(now_));
   });
 }
 
@@ -587,8 +626,9 @@ void SimCluster::Carry(Router* router, CoreAction action) {
     client->status = finish->status;
     --running_;
     absl::Time none = absl::InfinitePast();
-    Later(&none,
-          [this, router, key = finish->request] { router->core->Handle(ClientGone{key}, now_); });
+    Later(&none, [this, router, key = finish->request] {
+      router->core->Handle(ClientGone{key}, router->clock.Shows(now_));
+    });
   } else if (auto* peers = std::get_if<SendPeers>(&action)) {
     Worker* worker = workers_.at(peers->attach - 1).get();
     if (worker->killed) return;
@@ -627,7 +667,7 @@ void SimCluster::Report(Worker* worker) {
     }
     const auto deliver = [this, r = router.get(), stream](CoreEvent event) {
       Later(&stream->last_delivery, [this, r, stream, event = std::move(event)] {
-        if (!stream->lost) r->core->Handle(event, now_);
+        if (!stream->lost) r->core->Handle(event, r->clock.Shows(now_));
       });
     };
     deliver(WorkerReported{worker->attach, report});
@@ -646,11 +686,13 @@ void SimCluster::TellCacheChanges(Worker* worker) {
     if (!changes) continue;
     stream->cache_on_way = true;
     stream->next_cache = changes->more ? now_ : now_ + options_.cache_interval;
-    absl::StatusOr<CacheUpdate> update = ReadCacheChanges(CacheChangesToProto(*changes, now_));
+    absl::StatusOr<CacheUpdate> update =
+        ReadCacheChanges(CacheChangesToProto(*changes, worker->clock.Shows(now_)));
     ASSERT_TRUE(update.ok()) << update.status();
     Later(&stream->last_delivery,
           [this, r = router.get(), worker, stream, update = *std::move(update)] {
-            if (!stream->lost) r->core->Handle(WorkerCached{worker->attach, update}, now_);
+            if (!stream->lost)
+              r->core->Handle(WorkerCached{worker->attach, update}, r->clock.Shows(now_));
           });
   }
 }
@@ -667,7 +709,7 @@ bool SimCluster::Turn() {
     worked = true;
   }
   for (auto& router : routers_) {
-    router->core->RunOnce(now_);
+    router->core->RunOnce(router->clock.Shows(now_));
     worked |= CarryOut(router.get());
   }
   for (auto& worker : workers_) {
@@ -682,7 +724,9 @@ bool SimCluster::Turn() {
 
 absl::Time SimCluster::NextEvent() const {
   absl::Time next = now_ + kTick;
-  for (const auto& router : routers_) next = std::min(next, router->core->NextWake());
+  for (const auto& router : routers_) {
+    next = std::min(next, router->clock.TimeWhen(router->core->NextWake()));
+  }
   if (!deliveries_.empty()) next = std::min(next, deliveries_.begin()->first);
   for (const auto& worker : workers_) {
     if (!worker->killed && worker->busy_until > now_) next = std::min(next, worker->busy_until);
@@ -709,7 +753,8 @@ void SimCluster::CancelDueClients() {
     if (client.cancel_at > now_ || client.cancelled) continue;
     client.cancelled = true;
     if (client.request.arrival >= now_) continue;
-    routers_[client.router]->core->Handle(ClientCancelled{key}, now_);
+    Router& router = *routers_[client.router];
+    router.core->Handle(ClientCancelled{key}, router.clock.Shows(now_));
   }
 }
 

@@ -84,9 +84,14 @@ class SimCluster {
     v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;  // mode of the routers
     // Changes the options of each router before the router is made. May be empty.
     std::function<void(RouterCoreOptions*)> adjust_router;
+    // If true, the clock of every process is up to a day fast or slow, and gains or loses up to 1
+    // %.
+    bool skewed_clocks = false;
     // Receives the events of router 0. Must outlive the cluster. Null: no log is kept.
     EventLog* log = nullptr;
   };
+  // The time at which every simulation begins.
+  static absl::Time SimBegin() { return absl::UnixEpoch() + absl::Hours(1); }
   explicit SimCluster(Options options);
   ~SimCluster();
 
@@ -155,6 +160,7 @@ class SimCluster {
   uint64_t prefill_cached_tokens() const;
 
  private:
+  class Clock;
   struct Worker;
   struct Leg;
   struct Router;
@@ -192,8 +198,8 @@ class SimCluster {
   absl::Time NextEvent() const;
 
   const Options options_;
-  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
-  std::mt19937_64 random_;
+  absl::Time now_ = SimBegin();
+  std::mt19937_64 random_, clock_random_;
   std::vector<std::unique_ptr<const Model>> models_;
   std::map<std::string, int> model_of_;  // model of each request, by request id
   KvLayout layout_;
