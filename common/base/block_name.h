@@ -1,8 +1,10 @@
 #pragma once
 
+#include <bit>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 namespace baton {
@@ -24,20 +26,22 @@ struct BlockName {
 // Size of a name in a message.
 inline constexpr size_t kBlockNameBytes = 16;
 
+// Converts between a number and the number whose bytes in memory have the highest one first.
+inline uint64_t HighestByteFirst(uint64_t number) {
+  return std::endian::native == std::endian::little ? __builtin_bswap64(number) : number;
+}
+
 // Appends the bytes of a name, `high` first, each number with its highest byte first.
 inline void AppendBytes(const BlockName& name, std::string* bytes) {
-  for (const uint64_t half : {name.high, name.low}) {
-    for (int shift = 56; shift >= 0; shift -= 8) bytes->push_back(static_cast<char>(half >> shift));
-  }
+  const uint64_t halves[2] = {HighestByteFirst(name.high), HighestByteFirst(name.low)};
+  bytes->append(reinterpret_cast<const char*>(halves), sizeof halves);
 }
 
 // Returns the name whose bytes begin at `bytes`.
 inline BlockName BlockNameAt(const char* bytes) {
-  uint64_t halves[2] = {};
-  for (size_t i = 0; i < kBlockNameBytes; ++i) {
-    halves[i / 8] = halves[i / 8] << 8 | static_cast<unsigned char>(bytes[i]);
-  }
-  return {halves[0], halves[1]};
+  uint64_t halves[2];
+  std::memcpy(halves, bytes, sizeof halves);
+  return {HighestByteFirst(halves[0]), HighestByteFirst(halves[1])};
 }
 
 }  // namespace baton

@@ -25,10 +25,11 @@ void AppendField(absl::string_view tag, absl::string_view value, std::string* ou
   }
 }
 
-uint64_t BigEndian(const unsigned char* bytes) {
-  uint64_t number = 0;
-  for (int i = 0; i < 8; ++i) number = number << 8 | bytes[i];
-  return number;
+// Writes a number as AppendNumber() does. Returns the end of the bytes.
+template <class Number>
+char* Put(Number number, char* out) {
+  for (size_t i = 0; i < sizeof number; ++i) out[i] = static_cast<char>(number >> (8 * i));
+  return out + sizeof number;
 }
 
 BlockName Hash(absl::string_view bytes) {
@@ -37,7 +38,7 @@ BlockName Hash(absl::string_view bytes) {
   SHA256_Init(&context);
   SHA256_Update(&context, bytes.data(), bytes.size());
   SHA256_Final(digest, &context);
-  return {BigEndian(digest), BigEndian(digest + 8)};
+  return BlockNameAt(reinterpret_cast<const char*>(digest));
 }
 
 }  // namespace
@@ -55,10 +56,11 @@ BlockName BlockNamer::Root(const PrefixScope& scope) {
 }
 
 BlockName BlockNamer::Next(const BlockName& parent, absl::Span<const TokenId> tokens) {
-  scratch_.assign(1, kBlockInput);
-  AppendNumber(parent.high, 8, &scratch_);
-  AppendNumber(parent.low, 8, &scratch_);
-  for (const TokenId token : tokens) AppendNumber(static_cast<uint32_t>(token), 4, &scratch_);
+  // A prompt has many blocks, so the bytes are not appended one by one.
+  scratch_.resize(1 + kBlockNameBytes + sizeof(uint32_t) * tokens.size());
+  scratch_[0] = kBlockInput;
+  char* out = Put(parent.low, Put(parent.high, &scratch_[1]));
+  for (const TokenId token : tokens) out = Put(static_cast<uint32_t>(token), out);
   return Hash(scratch_);
 }
 
