@@ -16,8 +16,8 @@ struct ConnectionLimits {
   int per_address = 0;     // max open connections from one IP address; 0: no limit
   // Max RPCs that are open on one connection at the same time. gRPC tells it to the clients.
   int streams = 4096;
-  // Max RPCs that a client may cancel on one connection within a second, before their deadlines.
-  // If it cancels more, the connection is cut. 0: no limit.
+  // Max RPCs that a client may cancel on one connection within a second. If it cancels more, the
+  // connection is cut. RPCs that end because of their deadline do not count. 0: no limit.
   int cancels_per_second = 200;
   // Time in which a client must begin to speak HTTP/2.
   absl::Duration handshake = absl::Seconds(5);

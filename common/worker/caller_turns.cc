@@ -23,7 +23,7 @@ uint64_t CallerTurns::Slack(absl::Span<const Prompt> prompts) {
 void CallerTurns::NotePresent(absl::Span<const Prompt> prompts) {
   std::set<uint64_t> now;
   for (const Prompt& prompt : prompts) now.insert(prompt.caller);
-  // The smallest charge of the callers that were here before.
+  // The smallest charge of the callers that had prompts at the last call, too.
   std::optional<uint64_t> smallest;
   for (const uint64_t caller : now) {
     if (!present_.contains(caller)) continue;

@@ -34,8 +34,8 @@ class CallerTurns {
 
   // Counts tokens that the worker computes for the caller.
   void Charge(uint64_t caller, int tokens);
-  // Returns the order in which the prompts are computed, as indexes. `prompts` are all that the
-  // worker has; those of one caller keep their order.
+  // Returns the order in which the prompts are computed, as indexes. `prompts` are all that wait
+  // and whose order the callers' turns decide; those of one caller keep their order.
   std::vector<size_t> Order(absl::Span<const Prompt> prompts);
 
  private:

@@ -30,7 +30,7 @@ class Attempt;
 struct QueueEntry {
   absl::Time since;
   absl::Time not_before = absl::InfinitePast();  // No attempt begins before this time.
-  // Caller::Turn() of the request, as of the last look at it.
+  // The result of Caller::Turn() when RequestQueue last looked at the request.
   uint64_t turn = 0;
   // Time since which no worker has served the request's mode and identity.
   std::optional<absl::Time> no_workers_since;

@@ -64,7 +64,7 @@ bool ComputesAtMostBefore(const Worker& worker, uint64_t turn, uint64_t limit) {
   return true;
 }
 
-// Returns true if the worker may be given one more prompt, with this QueueEntry::turn.
+// Returns true if the worker may be given one more prompt, whose QueueEntry::turn is `turn`.
 bool HasPlace(const Worker& worker, const WorkerTable::Places& places, uint64_t turn,
               absl::Time now) {
   const uint64_t own = worker.registration.max_batch();
