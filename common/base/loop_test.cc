@@ -1,6 +1,7 @@
 #include "common/base/loop.h"
 
 #include <atomic>
+#include <thread>
 
 #include "common/base/steady_time.h"
 #include "common/base/wakeup.h"
@@ -28,6 +29,27 @@ TEST(WakeupTest, ATimeThatIsNotPositiveDoesNotWait) {
   Wakeup wakeup;
   wakeup.WaitFor(absl::ZeroDuration());
   wakeup.WaitFor(-kForEver);
+}
+
+TEST(WakeupTest, NoneIsLost) {
+  // Two threads wake each other in turns, so the loss of one wake-up would stop both.
+  Wakeup left, right;
+  int turns = 0;
+  constexpr int kTurns = 20'000;
+  std::thread other([&] {
+    for (int i = 0; i < kTurns; ++i) {
+      left.WaitFor(kForEver);
+      ++turns;
+      right.Wake();
+    }
+  });
+  for (int i = 0; i < kTurns; ++i) {
+    EXPECT_EQ(turns, i);
+    left.Wake();
+    right.WaitFor(kForEver);
+  }
+  other.join();
+  EXPECT_EQ(turns, kTurns);
 }
 
 // Fixture with a loop that counts its calls of run_once and wakes the test after each call.

@@ -1,34 +1,29 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 #include "absl/time/time.h"
-#include "common/base/mutex.h"
 
 namespace baton {
 
 // Lets other threads wake one thread. A call of Wake() is never lost: if the thread is not waiting,
-// its next wait ends immediately. Several calls before a wait count as one.
+// its next wait ends immediately. Several calls before a wait count as one. Wake() enters the
+// kernel only if the thread is waiting.
 class Wakeup {
  public:
-  // Any thread.
-  void Wake() {
-    MutexLock lock(&mutex_);
-    woken_ = true;
-    changed_.Signal();
-  }
+  // Any thread. All that the caller wrote before is visible to the thread after its wait.
+  void Wake();
 
   // Call only from the thread that is to be woken, which is always the same thread. Returns once
-  // Wake() has been called since the last wait, or after `longest`. Returns immediately if
-  // `longest` is not positive.
-  void WaitFor(absl::Duration longest) {
-    MutexLock lock(&mutex_);
-    if (!woken_ && longest > absl::ZeroDuration()) changed_.WaitFor(&mutex_, longest);
-    woken_ = false;
-  }
+  // Wake() has been called since the last wait, or after `longest`, but at most after a day.
+  // Returns immediately if `longest` is not positive.
+  void WaitFor(absl::Duration longest);
 
  private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
+  enum State : uint32_t { kIdle, kWoken, kWaiting };
+
+  std::atomic<uint32_t> state_ = kIdle;  // the word that the kernel's futex waits on
 };
 
 }  // namespace baton
