@@ -21,7 +21,7 @@ std::shared_ptr<const std::vector<BlockName>> NamePromptBlocks(const ServingChan
                                 .salt = salt}),
                     serving.block_tokens);
   chain.Extend(prompt, &namer);
-  return std::make_shared<const std::vector<BlockName>>(chain.names());
+  return std::make_shared<const std::vector<BlockName>>(std::move(chain).names());
 }
 
 }  // namespace baton

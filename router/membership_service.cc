@@ -160,7 +160,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     if (report_.has_load()) {
       service_.tell(WorkerReported{key_, std::move(*report_.mutable_load())});
     } else {
-      service_.tell(WorkerCached{key_, std::move(cached_)});
+      service_.tell(WorkerCached{key_, std::move(*report_.mutable_cache())});
     }
   }
 
@@ -216,8 +216,9 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
       return absl::OkStatus();
     }
     if (report_.has_cache()) {
-      ASSIGN_OR_RETURN(cached_, ReadCacheChanges(report_.cache()));
-    } else if (!report_.has_load()) {
+      return CheckCacheChanges(report_.cache());
+    }
+    if (!report_.has_load()) {
       return absl::InvalidArgumentError(
           "only load reports and cache changes may follow a registration");
     }
@@ -250,7 +251,6 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   const Service service_;
   std::shared_ptr<AttachCall> self_;
   v1::WorkerReport report_;  // Owned by the pending read, or else by the pending identity call.
-  CacheUpdate cached_;       // Used only while a read is handled.
   bool registered_ = false;  // Used only while a read is handled.
   Mutex mutex_;
   v1::RouterCommand command_ ABSL_GUARDED_BY(mutex_);  // Owned by the pending write.

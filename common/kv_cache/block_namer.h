@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -56,7 +57,8 @@ class PrefixChain {
 
   bool empty() const { return block_tokens_ == 0; }
   const BlockName& root() const { return root_; }
-  const std::vector<BlockName>& names() const { return names_; }
+  const std::vector<BlockName>& names() const& { return names_; }
+  std::vector<BlockName> names() && { return std::move(names_); }
   // Returns the parent of block `index`: the name of the block before it, or the root.
   const BlockName& ParentOf(size_t index) const { return index == 0 ? root_ : names_[index - 1]; }
 

@@ -17,7 +17,6 @@
 #include "common/sampling/sampling_options.h"
 #include "router/core/model_identity.h"
 #include "router/core/slo_verdict.h"
-#include "router/index/prefix_index.h"
 #include "router/index/worker_key.h"
 
 // Events that RouterCore takes, and actions that it asks for. The driver of the core chooses the
@@ -98,19 +97,12 @@ struct WorkerReported {
   AttachKey attach;
   v1::LoadReport load;
 };
-// Names of KV blocks that a worker has begun or ceased to keep: its changes from number `after` + 1
-// to `last`. If `after` is 0, the worker keeps no other blocks.
-struct CacheUpdate {
-  uint64_t after = 0;
-  uint64_t last = 0;
-  absl::Duration age;  // Age of the oldest change when the worker sent it.
-  std::vector<PrefixIndex::Change> changes;
-};
-// A message on an Attach stream about the worker's prefix cache. If the stream stays open, the core
-// answers with ReportTaken. Ignored if no worker is attached by that stream.
+// A message on an Attach stream about the worker's prefix cache, which CheckCacheChanges() has
+// accepted. If the stream stays open, the core answers with ReportTaken. Ignored if no worker is
+// attached by that stream.
 struct WorkerCached {
   AttachKey attach;
-  CacheUpdate update;
+  v1::CacheChanges changes;
 };
 // An Attach stream is gone. May come for a stream that the core closed itself or never accepted.
 struct WorkerDetached {

@@ -75,7 +75,7 @@ bool Membership::Detach(AttachKey attach) {
 void Membership::Cached(WorkerCached event) {
   const Worker* worker = workers_.Heard(event.attach, core_->now);
   if (worker == nullptr) return;
-  const absl::Status taken = caches_.Take(event.attach, worker->name.key, std::move(event.update));
+  const absl::Status taken = caches_.Take(event.attach, worker->name.key, std::move(event.changes));
   if (!taken.ok()) core_->actions.push_back(CloseAttach{event.attach, taken});
 }
 

@@ -16,6 +16,7 @@ namespace baton {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
@@ -57,15 +58,20 @@ class PrefixRoutingTest : public ::testing::Test {
   }
   CoreHarness& hub() { return *harness_; }
 
+  // A message with the changes that have the numbers `after` + 1 to `last`. Adds these blocks,
+  // which follow each other.
+  static v1::CacheChanges Changes(uint64_t after, uint64_t last,
+                                  const std::vector<BlockName>& added = {}) {
+    v1::CacheChanges changes;
+    changes.set_after(after);
+    changes.set_last(last);
+    std::string* const names = changes.add_added()->mutable_names();
+    for (const BlockName& name : added) AppendBytes(name, names);
+    return changes;
+  }
   // Tells that a worker keeps these blocks, which follow each other, and no others.
   void Keeps(AttachKey worker, const std::vector<BlockName>& names) {
-    CacheUpdate update{.after = 0, .last = names.size(), .age = {}, .changes = {}};
-    BlockName parent;
-    for (const BlockName& name : names) {
-      update.changes.push_back({.added = true, .name = name, .parent = parent});
-      parent = name;
-    }
-    hub().Tell(WorkerCached{worker, std::move(update)});
+    hub().Tell(WorkerCached{worker, Changes(0, names.size(), names)});
   }
   // A request whose prompt fills the named blocks, and has some tokens more.
   static CheckedRequest Request(std::vector<BlockName> names, int more = 5) {
@@ -361,8 +367,7 @@ TEST_F(PrefixRoutingTest, ARequestThatMustFindNothingIsRoutedByLoadAlone) {
 TEST_F(PrefixRoutingTest, WithoutAnIndexMessagesAreTakenAndNothingIsKnown) {
   harness_ = std::make_unique<CoreHarness>();
   const AttachKey worker = hub().Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
-  hub().core.Handle(WorkerCached{worker, {.after = 0, .last = 1, .age = {}, .changes = {}}},
-                    hub().now);
+  hub().core.Handle(WorkerCached{worker, Changes(0, 1)}, hub().now);
   bool taken = false;
   for (const CoreAction& action : hub().core.TakeActions()) {
     taken |= std::holds_alternative<ReportTaken>(action);
@@ -379,9 +384,9 @@ TEST_F(PrefixRoutingTest, MessagesOfAStreamThatIsGoneAreIgnored) {
 
 TEST_F(PrefixRoutingTest, MissingChangesCloseTheStream) {
   Keeps(p1_, Names(1, 3));
-  hub().Tell(WorkerCached{p1_, {.after = 3, .last = 5, .age = {}, .changes = {}}});
+  hub().Tell(WorkerCached{p1_, Changes(3, 5)});
   EXPECT_FALSE(hub().closed.contains(p1_));
-  hub().Tell(WorkerCached{p1_, {.after = 6, .last = 7, .age = {}, .changes = {}}});
+  hub().Tell(WorkerCached{p1_, Changes(6, 7)});
   ASSERT_TRUE(hub().closed.contains(p1_));
   EXPECT_EQ(hub().closed.at(p1_).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(hub().closed.at(p1_).message()),
@@ -393,7 +398,7 @@ TEST_F(PrefixRoutingTest, ANewStreamTellsEverythingAnew) {
   EXPECT_THAT(hub().core.KeepersOf(Names(1, 3)), ElementsAre(Pair("p1:1", 3)));
   const AttachKey again = Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1, {});
   EXPECT_THAT(hub().core.KeepersOf(Names(1, 3)), ElementsAre(Pair("p1:1", 3)));
-  hub().Tell(WorkerCached{again, {.after = 3, .last = 4, .age = {}, .changes = {}}});
+  hub().Tell(WorkerCached{again, Changes(3, 4)});
   EXPECT_TRUE(hub().closed.contains(again)) << "the first changes of a stream follow number 0";
   const AttachKey third = Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1, {});
   Keeps(third, Names(1, 2));
@@ -410,11 +415,11 @@ TEST_F(PrefixRoutingTest, AProcessThatIsGoneKeepsNothing) {
 }
 
 TEST_F(PrefixRoutingTest, ManyChangesAreTakenInSeveralTurns) {
-  CacheUpdate update{.after = 0, .last = 4000, .age = {}, .changes = {}};
+  v1::CacheChanges changes = Changes(0, 4000);
   for (const BlockName& name : Names(1, 4000)) {
-    update.changes.push_back({.added = true, .name = name, .parent = {}});
+    AppendBytes(name, changes.add_added()->mutable_names());
   }
-  hub().core.Handle(WorkerCached{p1_, std::move(update)}, hub().now);
+  hub().core.Handle(WorkerCached{p1_, std::move(changes)}, hub().now);
   int turns = 0;
   for (bool taken = false; !taken; ++turns) {
     ASSERT_LT(turns, 100);
@@ -430,37 +435,50 @@ TEST_F(PrefixRoutingTest, ManyChangesAreTakenInSeveralTurns) {
   EXPECT_EQ(turns, 4000 / static_cast<int>(WorkerCaches::kChangesPerTurn));
 }
 
-TEST(ReadCacheChangesTest, ReadsRunsAndRemovals) {
+TEST(CacheChangesTest, RunsAndRemovalsAreReadInParts) {
   v1::CacheChanges changes;
-  changes.set_after(3);
-  changes.set_last(7);
-  changes.set_age_us(1500);
-  AppendBytes(Named(9), changes.mutable_removed());
+  for (int i = 9; i < 12; ++i) AppendBytes(Named(i), changes.mutable_removed());
   v1::CacheRun* first = changes.add_added();
   AppendBytes(Named(1), first->mutable_names());
   AppendBytes(Named(2), first->mutable_names());
+  changes.add_added();  // a run without names
   v1::CacheRun* second = changes.add_added();
   AppendBytes(Named(1), second->mutable_parent());
   AppendBytes(Named(3), second->mutable_names());
-  const absl::StatusOr<CacheUpdate> update = ReadCacheChanges(changes);
-  ASSERT_TRUE(update.ok());
-  EXPECT_EQ(update->after, 3u);
-  EXPECT_EQ(update->last, 7u);
-  EXPECT_EQ(update->age, absl::Microseconds(1500));
-  ASSERT_EQ(update->changes.size(), 4u);
-  EXPECT_FALSE(update->changes[0].added);
-  EXPECT_EQ(update->changes[0].name, Named(9));
-  EXPECT_EQ(update->changes[1].parent, BlockName());
-  EXPECT_EQ(update->changes[2].name, Named(2));
-  EXPECT_EQ(update->changes[2].parent, Named(1));
-  EXPECT_EQ(update->changes[3].parent, Named(1));
+  AppendBytes(Named(4), second->mutable_names());
+  const std::vector<PrefixIndex::Change> expected = {
+      {false, Named(9), {}},      {false, Named(10), {}},     {false, Named(11), {}},
+      {true, Named(1), {}},       {true, Named(2), Named(1)}, {true, Named(3), Named(1)},
+      {true, Named(4), Named(3)},
+  };
+  ASSERT_TRUE(CheckCacheChanges(changes).ok());
+  for (size_t max = 1; max <= expected.size() + 1; ++max) {
+    CacheChangeReader reader(changes);
+    std::vector<PrefixIndex::Change> all, next;
+    while (reader.more()) {
+      reader.Read(max, &next);
+      EXPECT_LE(next.size(), max);
+      all.insert(all.end(), next.begin(), next.end());
+    }
+    reader.Read(max, &next);
+    EXPECT_THAT(next, IsEmpty());
+    EXPECT_THAT(all, ElementsAreArray(expected)) << "in parts of " << max;
+  }
 }
 
-TEST(ReadCacheChangesTest, RefusesWhatBreaksTheProtocol) {
+TEST(CacheChangesTest, AMessageWithoutNamesHasNoChanges) {
+  CacheChangeReader reader{v1::CacheChanges()};
+  std::vector<PrefixIndex::Change> next(3);
+  reader.Read(1, &next);
+  EXPECT_THAT(next, IsEmpty());
+  EXPECT_FALSE(reader.more());
+}
+
+TEST(CacheChangesTest, RefusesWhatBreaksTheProtocol) {
   const auto refusal = [](const v1::CacheChanges& changes) {
-    const absl::StatusOr<CacheUpdate> update = ReadCacheChanges(changes);
-    EXPECT_EQ(update.status().code(), absl::StatusCode::kInvalidArgument);
-    return std::string(update.status().message());
+    const absl::Status status = CheckCacheChanges(changes);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
   };
   v1::CacheChanges changes;
   changes.set_after(2);

@@ -27,15 +27,10 @@ absl::Status CheckNames(const char* field, const std::string& bytes) {
 
 }  // namespace
 
-absl::StatusOr<CacheUpdate> ReadCacheChanges(const v1::CacheChanges& changes) {
-  CacheUpdate update{.after = changes.after(),
-                     .last = changes.last(),
-                     .age = absl::Microseconds(static_cast<int64_t>(
-                         std::min<uint64_t>(changes.age_us(), INT64_MAX / 2000))),
-                     .changes = {}};
-  if (update.last < update.after) {
+absl::Status CheckCacheChanges(const v1::CacheChanges& changes) {
+  if (changes.last() < changes.after()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cache.last is ", update.last, ", and cache.after is ", update.after));
+        absl::StrCat("cache.last is ", changes.last(), ", and cache.after is ", changes.after()));
   }
   RETURN_IF_ERROR(CheckNames("removed", changes.removed()));
   size_t names = changes.removed().size() / kBlockNameBytes;
@@ -51,19 +46,30 @@ absl::StatusOr<CacheUpdate> ReadCacheChanges(const v1::CacheChanges& changes) {
     return absl::InvalidArgumentError(
         absl::StrCat("cache has ", names, " names; at most ", kMaxCacheChanges));
   }
-  update.changes.reserve(names);
-  for (size_t at = 0; at < changes.removed().size(); at += kBlockNameBytes) {
-    update.changes.push_back({.added = false, .name = BlockNameAt(&changes.removed()[at])});
-  }
-  for (const v1::CacheRun& run : changes.added()) {
-    BlockName parent = run.parent().empty() ? BlockName() : BlockNameAt(run.parent().data());
-    for (size_t at = 0; at < run.names().size(); at += kBlockNameBytes) {
-      const BlockName name = BlockNameAt(&run.names()[at]);
-      update.changes.push_back({.added = true, .name = name, .parent = parent});
-      parent = name;
+  return absl::OkStatus();
+}
+
+bool CacheChangeReader::more() const { return !removals_read_ || run_ < message_.added_size(); }
+
+void CacheChangeReader::Read(size_t max, std::vector<PrefixIndex::Change>* out) {
+  out->clear();
+  while (out->size() < max && more()) {
+    const v1::CacheRun* run = removals_read_ ? &message_.added(run_) : nullptr;
+    const std::string& names = run == nullptr ? message_.removed() : run->names();
+    if (run != nullptr && offset_ == 0) {
+      parent_ = run->parent().empty() ? BlockName() : BlockNameAt(run->parent().data());
     }
+    const size_t count = std::min(max - out->size(), (names.size() - offset_) / kBlockNameBytes);
+    for (size_t i = 0; i < count; ++i, offset_ += kBlockNameBytes) {
+      const BlockName name = BlockNameAt(&names[offset_]);
+      out->push_back({.added = run != nullptr, .name = name, .parent = parent_});
+      parent_ = run != nullptr ? name : BlockName();
+    }
+    if (offset_ < names.size()) return;
+    run_ += run != nullptr ? 1 : 0;
+    removals_read_ = true;
+    offset_ = 0;
   }
-  return update;
 }
 
 size_t WorkerCaches::MinBytes() {
@@ -81,20 +87,20 @@ WorkerCaches::WorkerCaches(CoreContext* core) : core_(core) {
   recent_.emplace(recent_bytes, core->options.prefix_index_key);
 }
 
-absl::Status WorkerCaches::Take(AttachKey attach, WorkerKey worker, CacheUpdate update) {
+absl::Status WorkerCaches::Take(AttachKey attach, WorkerKey worker, v1::CacheChanges changes) {
   Stream& stream = streams_[worker];
   if (stream.attach != attach) stream = {.attach = attach};
-  if (update.after != 0 && update.after != stream.last) {
+  if (changes.after() != 0 && changes.after() != stream.last) {
     return absl::InvalidArgumentError(absl::StrCat("the worker's cache changes after number ",
-                                                   update.after, " came, those after ", stream.last,
-                                                   " were expected"));
+                                                   changes.after(), " came, those after ",
+                                                   stream.last, " were expected"));
   }
-  stream.last = update.last;
+  stream.last = changes.last();
   if (!enabled()) {
     core_->actions.push_back(ReportTaken{attach});
     return absl::OkStatus();
   }
-  waiting_.push_back({attach, worker, std::move(update), core_->now});
+  waiting_.push_back({attach, worker, CacheChangeReader(std::move(changes)), core_->now});
   return absl::OkStatus();
 }
 
@@ -116,17 +122,22 @@ void WorkerCaches::RunOnce() {
       waiting_.pop_front();
       continue;
     }
-    if (first.applied == 0 && first.update.after == 0) index_->RemoveWorker(first.worker);
-    const auto changes = absl::MakeConstSpan(first.update.changes).subspan(first.applied, budget);
-    index_->Apply(first.worker, changes);
-    first.applied += changes.size();
-    budget -= std::max<size_t>(changes.size(), 1);
-    if (first.applied < first.update.changes.size()) continue;
-    core_->metrics->cache_event_lag.Observe(first.update.age + (core_->now - first.arrived));
+    const v1::CacheChanges& message = first.changes.message();
+    if (!std::exchange(first.begun, true) && message.after() == 0) {
+      index_->RemoveWorker(first.worker);
+      sweeps_ = true;
+    }
+    first.changes.Read(budget, &next_);
+    index_->Apply(first.worker, next_);
+    budget -= std::max<size_t>(next_.size(), 1);
+    if (first.changes.more()) continue;
+    const absl::Duration age = absl::Microseconds(
+        static_cast<int64_t>(std::min<uint64_t>(message.age_us(), INT64_MAX / 2000)));
+    core_->metrics->cache_event_lag.Observe(age + (core_->now - first.arrived));
     core_->actions.push_back(ReportTaken{first.attach});
     waiting_.pop_front();
   }
-  sweeps_ = index_->Sweep(kSweepPerTurn);
+  if (sweeps_) sweeps_ = index_->Sweep(kSweepPerTurn);
   recent_->Expire(core_->now);
   RequestMetrics& metrics = *core_->metrics;
   metrics.prefix_index_bytes.Set(static_cast<double>(index_->bytes() + recent_->bytes()));

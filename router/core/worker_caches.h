@@ -6,10 +6,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "baton/v1/membership.pb.h"
@@ -23,9 +23,30 @@ namespace baton {
 
 struct CoreContext;
 
-// Reads a worker's message. Returns InvalidArgument, with the field and its size, for a message
-// that breaks the protocol. Any thread.
-absl::StatusOr<CacheUpdate> ReadCacheChanges(const v1::CacheChanges& changes);
+// Returns InvalidArgument, with the field and its size, for a worker's message that breaks the
+// protocol. Any thread.
+absl::Status CheckCacheChanges(const v1::CacheChanges& changes);
+
+// Reads the changes of a message that CheckCacheChanges() has accepted, first what was removed and
+// then what was added. A message has thousands of them, so they stay in the form in which they
+// came, and are read when they are applied.
+class CacheChangeReader {
+ public:
+  explicit CacheChangeReader(v1::CacheChanges message) : message_(std::move(message)) {}
+
+  const v1::CacheChanges& message() const { return message_; }
+  // Sets `out` to the next changes, at most `max`. There are none after the last one.
+  void Read(size_t max, std::vector<PrefixIndex::Change>* out);
+  // Returns true if there are changes that were not read.
+  bool more() const;
+
+ private:
+  v1::CacheChanges message_;
+  bool removals_read_ = false;
+  int run_ = 0;        // the run of added names that is read
+  size_t offset_ = 0;  // bytes of the removed names, or of the run's names, that were read
+  BlockName parent_;   // parent of the next name of the run
+};
 
 // Knows which blocks the workers have in their prefix caches, from the changes that they send and
 // from the prompts that were just sent to them. What it knows may be out of date: a worker that
@@ -47,7 +68,7 @@ class WorkerCaches {
   // Takes a message that came on the stream `attach` of the worker. Adds a ReportTaken when the
   // changes have been applied. Returns InvalidArgument if changes are missing before these ones;
   // the caller then has to close the stream.
-  absl::Status Take(AttachKey attach, WorkerKey worker, CacheUpdate update);
+  absl::Status Take(AttachKey attach, WorkerKey worker, v1::CacheChanges changes);
   // Forgets a worker that is gone. Find() may still return the worker, for as long as a prompt that
   // was sent to it counts.
   void Remove(WorkerKey worker);
@@ -71,9 +92,9 @@ class WorkerCaches {
   struct Waiting {
     AttachKey attach;
     WorkerKey worker;
-    CacheUpdate update;
+    CacheChangeReader changes;
     absl::Time arrived;
-    size_t applied = 0;  // changes of `update` that were applied
+    bool begun = false;  // some of the changes were applied
   };
 
   CoreContext* const core_;
@@ -83,6 +104,7 @@ class WorkerCaches {
   std::map<WorkerKey, Stream> streams_;
   std::deque<Waiting> waiting_;
   bool sweeps_ = false;  // the index has more to sweep
+  std::vector<PrefixIndex::Change> next_;  // the changes that are being applied
   std::vector<HeldBlocks> found_, found_recent_;
   uint64_t evictions_counted_ = 0, dropped_counted_ = 0;
 };

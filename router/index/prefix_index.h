@@ -58,6 +58,7 @@ class PrefixIndex {
     bool added = true;
     BlockName name;
     BlockName parent;  // Read only if `added`. All 0: the name is the first of a prompt.
+    bool operator==(const Change&) const = default;
   };
   // Takes changes at one worker, in their order.
   void Apply(WorkerKey worker, absl::Span<const Change> changes);

@@ -141,6 +141,13 @@ void RecentPrompts::Note(WorkerKey worker, Prompt prompt, absl::Time until) {
 void RecentPrompts::EndOldest() {
   const Entry& entry = entries_.front();
   const std::vector<BlockName>& prompt = *entry.prompt;
+  // Nobody has used this memory for a while, so all of it is loaded at the same time.
+  for (size_t depth = 1; depth <= prompt.size(); depth *= 2) {
+    __builtin_prefetch(&prompt[depth - 1]);
+  }
+  for (size_t depth = 1; depth <= prompt.size(); depth *= 2) {
+    __builtin_prefetch(&buckets_[hash_.BucketOf(prompt[depth - 1], buckets_.size())]);
+  }
   for (size_t depth = 1; depth <= prompt.size(); depth *= 2) Unlist(prompt[depth - 1]);
   used_bytes_ -= kEntryBytes + entry.names_bytes;
   entries_.pop_front();

@@ -128,8 +128,8 @@ void EventLog::Told(const CoreEvent& event, absl::Time now) {
               },
               [](const WorkerReported& e) { return LineOf(e.load, e.attach); },
               [](const WorkerCached& e) {
-                return Line("cached", e.attach, e.update.after, e.update.last,
-                            e.update.changes.size());
+                return Line("cached", e.attach, e.changes.after(), e.changes.last(),
+                            e.changes.ByteSizeLong());
               },
               [](const WorkerDetached& e) { return Line("detached", e.attach); },
               [](const Overslept& e) { return Line("overslept", absl::ToInt64Microseconds(e.by)); },

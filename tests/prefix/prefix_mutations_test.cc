@@ -29,7 +29,7 @@ bool TestsPass(int number) {
                                        testing::internal::GetArgvs().front(),
                                        "' --gtest_fail_fast --gtest_brief=1"
                                        " --gtest_filter='*Prefix*:BlockNam*:NameLog*:"
-                                       "ReadCacheChanges*:RecentPrompts*-PrefixMutationsTest.*:*"
+                                       "CacheChangesTest*:RecentPrompts*-PrefixMutationsTest.*:*"
                                        "DeathTest*' >/dev/null 2>&1");
   const int status = std::system(run.c_str());
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
