@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/time/time.h"
 #include "common/base/block_name.h"
 #include "common/base/mutex.h"
@@ -89,7 +89,7 @@ class NameLog {
   mutable Mutex mutex_;
   uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
   // The names that the cache has now, by the number of the change that added them.
-  std::map<uint64_t, NameChanges::Addition> names_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_map<uint64_t, NameChanges::Addition> names_ ABSL_GUARDED_BY(mutex_);
   std::deque<Removal> removals_ ABSL_GUARDED_BY(mutex_);
   uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;  // number of the last removal that is not known
   std::deque<Turn> turns_ ABSL_GUARDED_BY(mutex_);

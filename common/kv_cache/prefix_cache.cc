@@ -7,16 +7,27 @@
 #include "common/base/status_macros.h"
 
 namespace baton {
+namespace {
+
+// Number of names whose look-ups are loaded ahead.
+constexpr size_t kAhead = 16;
+
+}  // namespace
 
 PrefixCache::PrefixCache(BlockPool* pool, int block_tokens, Options options)
-    : pool_(pool), block_tokens_(block_tokens), options_(std::move(options)) {
+    : pool_(pool),
+      block_tokens_(block_tokens),
+      options_(std::move(options)),
+      entries_(pool->total_blocks() + 1),
+      idle_(pool->total_blocks()),
+      by_name_(options_.enabled ? pool->total_blocks() : 0, options_.hash_key) {
   BATON_CHECK(pool->free_blocks() == pool->total_blocks()) << pool->free_blocks();
-  entries_.resize(pool->total_blocks());
+  entries_[idle_].idle_next = entries_[idle_].idle_previous = idle_;
   if (options_.enabled) tokens_.resize(size_t(pool->total_blocks()) * block_tokens);
 }
 
 PrefixCache::~PrefixCache() {
-  while (!idle_.empty()) RemoveName(idle_.begin()->second);
+  while (oldest_idle() != idle_) RemoveName(oldest_idle());
 }
 
 absl::StatusOr<std::vector<BlockId>> PrefixCache::Take(int n) {
@@ -24,8 +35,12 @@ absl::StatusOr<std::vector<BlockId>> PrefixCache::Take(int n) {
     return absl::ResourceExhaustedError(absl::StrCat("KV blocks: ", n, " wanted, ", available(),
                                                      " of ", pool_->total_blocks(), " free"));
   }
+  BlockId ahead = oldest_idle();
+  for (int i = pool_->free_blocks(); i < n; ++i, ahead = entries_[ahead].idle_next) {
+    by_name_.LoadAhead(by_name_.NameOf(ahead));
+  }
   while (pool_->free_blocks() < n) {
-    const BlockId oldest = idle_.begin()->second;
+    const BlockId oldest = oldest_idle();
     CheckContent(oldest);
     RemoveName(oldest);
     ++counters_.evicted_blocks;
@@ -54,9 +69,8 @@ std::vector<BlockId> PrefixCache::Pin(const PrefixChain& chain, absl::Span<const
       std::min(chain.names().size(), static_cast<size_t>(std::max(max_blocks, 0)));
   BlockId parent = kNoBlock;
   for (size_t i = 0; i < wanted; ++i) {
-    const auto it = by_name_.find(chain.names()[i]);
-    if (it == by_name_.end()) break;
-    const BlockId block = it->second;
+    const BlockId block = by_name_.Find(chain.names()[i]);
+    if (block == kNoBlock) break;
     const Entry& entry = entries_[block];
     const auto own = tokens.subspan(i * block_tokens_, block_tokens_);
     const bool same = entry.parent == parent && entry.parent_name == chain.ParentOf(i) &&
@@ -83,26 +97,33 @@ void PrefixCache::Name(PrefixChain* chain, absl::Span<const TokenId> tokens,
   // which Name was called. But a name that another sequence's block had may be gone, because that
   // block was evicted. This sequence's block then gets the name.
   size_t next = full;
-  while (next > 0 && !Has(chain->names()[next - 1])) --next;
+  BlockId parent = kNoBlock;
+  for (size_t loaded = full; next > 0; --next) {
+    for (; loaded > 0 && loaded + kAhead > next; --loaded) {
+      by_name_.LoadAhead(chain->names()[loaded - 1]);
+    }
+    parent = by_name_.Find(chain->names()[next - 1]);
+    if (parent != kNoBlock) break;
+  }
   for (; next < full; ++next) {
     const BlockId block = blocks[next];
     Entry& entry = entries_[block];
     if (entry.forgotten) return;
     BATON_CHECK(!entry.named) << "block " << block << " has another name";
-    const BlockId parent = next == 0 ? kNoBlock : by_name_.at(chain->names()[next - 1]);
-    entry = {.named = true, .name = chain->names()[next], .parent_name = chain->ParentOf(next)};
+    const BlockName& name = chain->names()[next];
+    entry = {.named = true, .parent_name = chain->ParentOf(next)};
     const auto own = tokens.subspan(next * block_tokens_, block_tokens_);
     std::copy(own.begin(), own.end(), tokens_.begin() + size_t(block) * block_tokens_);
-    by_name_.emplace(entry.name, block);
+    by_name_.Add(block, name);
     pool_->AddRef(block);
     if (options_.content_hash) entry.content = options_.content_hash(block);
     if (options_.log != nullptr) {
-      entry.logged =
-          options_.log->Add(entry.name, next == 0 ? BlockName() : chain->names()[next - 1]);
+      entry.logged = options_.log->Add(name, next == 0 ? BlockName() : chain->names()[next - 1]);
     }
     ++evictable_;  // NoteHeld subtracts this again
     Link(block, parent);
     NoteHeld(block);
+    parent = block;
   }
 }
 
@@ -121,7 +142,7 @@ void PrefixCache::NoteHeld(BlockId block) {
   while (block != kNoBlock) {
     Entry& entry = entries_[block];
     --evictable_;
-    idle_.erase({entry.idle_since, block});
+    RemoveIdle(block);
     if (entry.parent == kNoBlock) return;
     const bool parent_held = Held(entry.parent);
     ++entries_[entry.parent].held_children;
@@ -134,13 +155,27 @@ void PrefixCache::NoteIdle(BlockId block) {
   while (block != kNoBlock) {
     Entry& entry = entries_[block];
     ++evictable_;
-    entry.idle_since = ++clock_;
-    idle_.emplace(entry.idle_since, block);
+    InsertIdle(block, idle_);
     if (entry.parent == kNoBlock) return;
     --entries_[entry.parent].held_children;
     if (Held(entry.parent)) return;
     block = entry.parent;
   }
+}
+
+void PrefixCache::InsertIdle(BlockId block, BlockId next) {
+  const BlockId previous = entries_[next].idle_previous;
+  entries_[block].idle_next = next;
+  entries_[block].idle_previous = previous;
+  entries_[previous].idle_next = entries_[next].idle_previous = block;
+}
+
+void PrefixCache::RemoveIdle(BlockId block) {
+  Entry& entry = entries_[block];
+  if (entry.idle_next == kNoBlock) return;
+  entries_[entry.idle_previous].idle_next = entry.idle_next;
+  entries_[entry.idle_next].idle_previous = entry.idle_previous;
+  entry.idle_next = entry.idle_previous = kNoBlock;
 }
 
 void PrefixCache::RemoveName(BlockId block) {
@@ -150,9 +185,9 @@ void PrefixCache::RemoveName(BlockId block) {
   // of this block becomes idle too.
   if (Held(block)) NoteIdle(block);
   --evictable_;
-  idle_.erase({entry.idle_since, block});
-  by_name_.erase(entry.name);
-  if (options_.log != nullptr) options_.log->Remove(entry.logged, entry.name);
+  RemoveIdle(block);
+  if (options_.log != nullptr) options_.log->Remove(entry.logged, by_name_.NameOf(block));
+  by_name_.Remove(block);
   Unlink(block);
   entry = Entry{};
   pool_->Release(block);

@@ -2,17 +2,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <set>
-#include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/types.h"
 #include "common/kv_cache/block_namer.h"
 #include "common/kv_cache/block_pool.h"
 #include "common/kv_cache/name_log.h"
+#include "common/kv_cache/name_table.h"
 
 namespace baton {
 
@@ -40,6 +38,8 @@ class PrefixCache {
     // Is told each name that a block gets or loses. A name's loss is noted before the block's
     // generation goes up. Must outlive the cache. May be null.
     NameLog* log = nullptr;
+    // Secret number, so that nobody can make prompts whose names collide in the table of names.
+    uint64_t hash_key = 0;
   };
   // Counts since the start.
   struct Counters {
@@ -82,27 +82,27 @@ class PrefixCache {
   // trusted. Sequences that refer to such blocks keep them.
   void Forget(absl::Span<const BlockId> blocks);
   // Returns true if a block has this name. Does not count as a use of the block.
-  bool Has(const BlockName& name) const { return by_name_.contains(name); }
+  bool Has(const BlockName& name) const { return by_name_.Find(name) != kNoBlock; }
 
   bool enabled() const { return options_.enabled; }
   int total_blocks() const { return pool_->total_blocks(); }
-  int named_blocks() const { return static_cast<int>(by_name_.size()); }
+  int named_blocks() const { return by_name_.size(); }
   int evictable_blocks() const { return evictable_; }
   const Counters& counters() const { return counters_; }
 
  private:
-  static constexpr BlockId kNoBlock = -1;
-  // State of one block of the pool. The names and links are meaningful while `named` is true.
+  static constexpr BlockId kNoBlock = NameTable::kNoBlock;
+  // State of one block of the pool. The links are meaningful while `named` is true.
   struct Entry {
     bool named = false;
     bool forgotten = false;  // true from Forget() until the block is free
-    BlockName name, parent_name;
+    BlockName parent_name;
     BlockId parent = kNoBlock;  // block with the name `parent_name`; kNoBlock for a first block
     BlockId first_child = kNoBlock, next_sibling = kNoBlock, previous_sibling = kNoBlock;
     int held_children = 0;
-    uint64_t idle_since = 0;  // value of clock_ when the block was held last
-    uint64_t logged = 0;      // number of the change in Options::log that added the name
-    uint64_t content = 0;     // Options::content_hash at the time when the block got its name
+    BlockId idle_next = kNoBlock, idle_previous = kNoBlock;  // set while the block can be evicted
+    uint64_t logged = 0;   // number of the change in Options::log that added the name
+    uint64_t content = 0;  // Options::content_hash at the time when the block got its name
   };
 
   // Number of references from sequences to a block with a name.
@@ -112,6 +112,11 @@ class PrefixCache {
   // NoteHeld is called when a block begins to be held, and NoteIdle when it is held no more.
   void NoteHeld(BlockId block);
   void NoteIdle(BlockId block);
+  // Inserts a block before `next` in the list of blocks that can be evicted.
+  void InsertIdle(BlockId block, BlockId next);
+  // Removes a block from the list. Does nothing if it is not there.
+  void RemoveIdle(BlockId block);
+  BlockId oldest_idle() const { return entries_[idle_].idle_next; }
   // Takes the name from a block without children, and drops the cache's reference.
   void RemoveName(BlockId block);
   void RemoveSubtree(BlockId block);
@@ -123,14 +128,14 @@ class PrefixCache {
   const int block_tokens_;
   const Options options_;
   BlockNamer namer_;
-  std::vector<Entry> entries_;   // index: block id
+  // Index: block id. The last entry is no block: it is both ends of the list of the blocks that can
+  // be evicted, in the order in which they became idle. A block is held while any of its children
+  // is held, so it becomes idle after all of them. The first block of the list has no children.
+  std::vector<Entry> entries_;
+  const BlockId idle_;           // index of this last entry
   std::vector<TokenId> tokens_;  // token ids of the blocks with a name: [blocks, block_tokens]
-  absl::flat_hash_map<BlockName, BlockId, BlockName::Hash> by_name_;
+  NameTable by_name_;
   int evictable_ = 0;  // blocks with a name that are not held
-  // The evictable blocks, in the order in which they became idle. A block is held while any of its
-  // children is held, so it becomes idle after all of them. The first block here has no children.
-  std::set<std::pair<uint64_t, BlockId>> idle_;
-  uint64_t clock_ = 0;  // counts the times that a block became idle
   Counters counters_;
 };
 

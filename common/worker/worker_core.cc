@@ -16,7 +16,10 @@ size_t RemovalsKept(int blocks) { return static_cast<size_t>(std::max(blocks, 10
 
 PrefixCache::Options CacheOptions(const PrefixCacheSettings& settings, KvPlane* plane,
                                   NameLog* log) {
-  PrefixCache::Options options{.enabled = settings.enabled, .content_hash = nullptr, .log = log};
+  PrefixCache::Options options{.enabled = settings.enabled,
+                               .content_hash = nullptr,
+                               .log = log,
+                               .hash_key = settings.hash_key};
 #ifdef BATON_CHECK_CACHED_KV
   const bool check = true;
 #else

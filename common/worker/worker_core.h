@@ -47,6 +47,7 @@ struct PrefixCacheSettings {
   // For tests: the process aborts if a block with a name was written to. This reads every block
   // again, and needs a pool in host memory. Debug and sanitized builds always do it for such pools.
   bool check_content = false;
+  uint64_t hash_key = 0;  // PrefixCache::Options::hash_key
 };
 
 // A sequence's wait for a block that is being computed or pulled for another sequence. The wait is

@@ -329,7 +329,8 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
 PrefixCacheSettings WorkerHost::prefix_cache() const {
   return {.enabled = absl::GetFlag(FLAGS_prefix_cache),
           .secret = attach_token(),
-          .model_fingerprint = model_.model->fingerprint()};
+          .model_fingerprint = model_.model->fingerprint(),
+          .hash_key = RandomU64()};
 }
 
 std::string WorkerHost::attach_token() {

@@ -8,11 +8,11 @@
 
 #include "absl/types/span.h"
 #include "common/base/block_name.h"
+#include "common/base/name_hash.h"
 #include "router/index/cell_pool.h"
 #include "router/index/held_blocks.h"
 #include "router/index/holder_sets.h"
 #include "router/index/leaf_heap.h"
-#include "router/index/name_hash.h"
 #include "router/index/worker_key.h"
 #include "router/index/worker_slots.h"
 

@@ -9,8 +9,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/block_name.h"
+#include "common/base/name_hash.h"
 #include "router/index/held_blocks.h"
-#include "router/index/name_hash.h"
 #include "router/index/worker_key.h"
 
 namespace baton {
