@@ -64,7 +64,7 @@ void Legs::NoteKept(const Leg& leg) {
       checked.block_names == nullptr) {
     return;
   }
-  membership_->caches().NoteRouted(leg.worker, checked.block_names);
+  membership_->caches().NoteRouted(leg.worker, *checked.block_names);
 }
 
 void Legs::PromptDone(Leg& leg) {

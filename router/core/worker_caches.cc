@@ -170,9 +170,9 @@ absl::Span<const HeldBlocks> WorkerCaches::Find(absl::Span<const BlockName> prom
   return found_;
 }
 
-void WorkerCaches::NoteRouted(WorkerKey worker, RecentPrompts::Prompt prompt) {
+void WorkerCaches::NoteRouted(WorkerKey worker, absl::Span<const BlockName> prompt) {
   if (enabled()) {
-    recent_->Note(worker, std::move(prompt), core_->now + core_->options.routed_for);
+    recent_->Note(worker, prompt, core_->now + core_->options.routed_for);
   }
 }
 

@@ -82,7 +82,7 @@ class WorkerCaches {
   absl::Span<const HeldBlocks> Find(absl::Span<const BlockName> prompt);
   // Notes that a prompt was sent to a worker that keeps blocks. The worker counts as having them
   // for the time of the option routed_for, and longer if it says so itself.
-  void NoteRouted(WorkerKey worker, RecentPrompts::Prompt prompt);
+  void NoteRouted(WorkerKey worker, absl::Span<const BlockName> prompt);
 
  private:
   struct Stream {

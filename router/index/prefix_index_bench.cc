@@ -266,7 +266,7 @@ class NothingShared {
     const auto worker = [&](int i) { return first_worker + i % kWorkersOfAKind; };
     Time(kNote, [&] {
       for (int i = 0; i < kRequests; ++i) {
-        recent_.Note(worker(i), prompts[i], now + absl::Seconds(5));
+        recent_.Note(worker(i), *prompts[i], now + absl::Seconds(5));
       }
     });
     Time(kRemoved, [&] {

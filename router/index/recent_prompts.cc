@@ -2,31 +2,17 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 namespace baton {
 namespace {
 
-// Points, and the buckets that lead to them, get 1 / kPointShare of the memory.
-constexpr size_t kPointShare = 4;
-// Bytes of an entry without its names. std::deque needs a little more than the size of its
-// elements.
-constexpr size_t kEntryBytes = 56;
-// Bytes of an empty std::deque.
-constexpr size_t kEmptyDequeBytes = 600;
-// Bytes that an std::vector in a std::shared_ptr takes for itself and in the allocator.
-constexpr size_t kVectorBytes = 64;
-
-size_t BytesOf(const std::vector<BlockName>& prompt) {
-  return prompt.size() * sizeof(BlockName) + kVectorBytes;
-}
-
-bool Equal(const std::vector<BlockName>& a, const std::vector<BlockName>& b) {
-  return a.size() == b.size() && a.back() == b.back();
-}
+// The entries, with the points and the buckets that lead to them, get 1 / kEntryShare of the
+// memory. The names get the rest.
+constexpr size_t kEntryShare = 4;
 
 // Returns how many leading names two prompts share, which are at least `shared`.
-size_t SharedNames(absl::Span<const BlockName> a, absl::Span<const BlockName> b, size_t shared) {
+template <typename Names>
+size_t SharedNames(const Names& a, absl::Span<const BlockName> b, size_t shared) {
   size_t max = std::min(a.size(), b.size());
   while (shared < max) {
     const size_t middle = shared + (max - shared + 1) / 2;
@@ -39,19 +25,16 @@ size_t SharedNames(absl::Span<const BlockName> a, absl::Span<const BlockName> b,
   return shared;
 }
 
-size_t MaxPoints(size_t max_bytes, size_t bytes_per_point) {
-  return std::max(max_bytes, RecentPrompts::kMinBytes) / kPointShare / bytes_per_point;
-}
-
 }  // namespace
 
-RecentPrompts::RecentPrompts(size_t max_bytes, uint64_t hash_key)
-    : hash_(hash_key),
-      buckets_(MaxPoints(max_bytes, sizeof(Point) + sizeof(PointId)), kNone),
-      fixed_bytes_(sizeof(RecentPrompts) + kEmptyDequeBytes +
-                   buckets_.size() * (sizeof(Point) + sizeof(PointId))),
-      max_used_bytes_(std::max(max_bytes, kMinBytes) - fixed_bytes_) {
-  points_.reserve(buckets_.size());
+RecentPrompts::RecentPrompts(size_t max_bytes, uint64_t hash_key) : hash_(hash_key) {
+  max_bytes = std::max(max_bytes, kMinBytes);
+  const size_t entries =
+      max_bytes / kEntryShare / (sizeof(Entry) + sizeof(Point) + sizeof(PointId));
+  buckets_.assign(entries, kNone);
+  points_.reserve(entries);
+  entries_.resize(entries);
+  ring_.resize((max_bytes - bytes()) / sizeof(BlockName));
 }
 
 // --- Lists of entries under names ---
@@ -103,59 +86,49 @@ void RecentPrompts::Unlist(const BlockName& name) {
 
 // --- Entries ---
 
-void RecentPrompts::Note(WorkerKey worker, Prompt prompt, absl::Time until) {
-  if (prompt == nullptr || prompt->empty()) return;
-  size_t names_bytes = BytesOf(*prompt);
-  if (kEntryBytes + names_bytes > max_used_bytes_) {
+void RecentPrompts::Note(WorkerKey worker, absl::Span<const BlockName> prompt, absl::Time until) {
+  if (prompt.empty()) return;
+  const size_t points = std::bit_width(prompt.size());  // At most so many are new.
+  if (prompt.size() > ring_.size() || points > buckets_.size()) {
     ++dropped_;
     return;
   }
-  if (!entries_.empty()) until = std::max(until, entries_.back().until);
-  Entry* equal = nullptr;  // The latest one.
-  if (const Point* point = FindPoint((*prompt)[std::bit_floor(prompt->size()) - 1])) {
+  if (const Point* point = FindPoint(prompt[std::bit_floor(prompt.size()) - 1])) {
     for (uint32_t i = 0; i < point->count; ++i) {
-      Entry& entry = At(point->entries[i]);
-      if (!Equal(*entry.prompt, *prompt)) continue;
-      if (entry.worker == worker) return;
-      equal = &entry;
+      const Entry& entry = At(point->entries[i]);
+      if (entry.worker == worker && entry.count == prompt.size() &&
+          NamesOf(entry)[prompt.size() - 1] == prompt.back()) {
+        return;
+      }
     }
   }
-  if (equal != nullptr) {
-    // Both entries keep the same names. The new one ends last, so it counts their bytes.
-    prompt = equal->prompt;
-    names_bytes = std::exchange(equal->names_bytes, 0);
-    used_bytes_ -= names_bytes;
-  }
-  const size_t bytes = kEntryBytes + names_bytes;
-  const size_t points = std::bit_width(prompt->size());  // At most so many are new.
-  while (used_bytes_ + bytes > max_used_bytes_ || points_used_ + points > buckets_.size()) {
+  if (entries() > 0) until = std::max(until, At(end_ - 1).until);
+  while (ring_used_ + prompt.size() > ring_.size() || points_used_ + points > buckets_.size() ||
+         entries() == entries_.size()) {
     EndOldest();
     ++dropped_;
   }
-  const EntryNumber number = oldest_ + static_cast<EntryNumber>(entries_.size());
-  for (size_t depth = 1; depth <= prompt->size(); depth *= 2) List((*prompt)[depth - 1], number);
-  entries_.push_back({worker, std::move(prompt), until, names_bytes});
-  used_bytes_ += bytes;
+  for (size_t depth = 1; depth <= prompt.size(); depth *= 2) List(prompt[depth - 1], end_);
+  entries_[end_ % entries_.size()] = {worker, until, static_cast<uint32_t>(ring_end_),
+                                      static_cast<uint32_t>(prompt.size())};
+  ++end_;
+  const size_t before_wrap = std::min(prompt.size(), ring_.size() - ring_end_);
+  std::copy_n(prompt.begin(), before_wrap, &ring_[ring_end_]);
+  std::copy(prompt.begin() + before_wrap, prompt.end(), ring_.begin());
+  ring_end_ = (ring_end_ + prompt.size()) % ring_.size();
+  ring_used_ += prompt.size();
 }
 
 void RecentPrompts::EndOldest() {
-  const Entry& entry = entries_.front();
-  const std::vector<BlockName>& prompt = *entry.prompt;
-  // Nobody has used this memory for a while, so all of it is loaded at the same time.
-  for (size_t depth = 1; depth <= prompt.size(); depth *= 2) {
-    __builtin_prefetch(&prompt[depth - 1]);
-  }
-  for (size_t depth = 1; depth <= prompt.size(); depth *= 2) {
-    __builtin_prefetch(&buckets_[hash_.BucketOf(prompt[depth - 1], buckets_.size())]);
-  }
-  for (size_t depth = 1; depth <= prompt.size(); depth *= 2) Unlist(prompt[depth - 1]);
-  used_bytes_ -= kEntryBytes + entry.names_bytes;
-  entries_.pop_front();
+  const Entry& entry = At(oldest_);
+  const Names names = NamesOf(entry);
+  for (size_t depth = 1; depth <= names.size(); depth *= 2) Unlist(names[depth - 1]);
+  ring_used_ -= names.size();
   ++oldest_;
 }
 
 void RecentPrompts::Expire(absl::Time now) {
-  while (!entries_.empty() && entries_.front().until <= now) EndOldest();
+  while (entries() > 0 && At(oldest_).until <= now) EndOldest();
 }
 
 void RecentPrompts::Find(absl::Span<const BlockName> prompt, std::vector<HeldBlocks>* out) const {
@@ -173,7 +146,7 @@ void RecentPrompts::Find(absl::Span<const BlockName> prompt, std::vector<HeldBlo
     const Point& point = *points[count];
     for (uint32_t i = 0; i < point.count; ++i) {
       const Entry& entry = At(point.entries[i]);
-      const std::vector<BlockName>& names = *entry.prompt;
+      const Names names = NamesOf(entry);
       auto held = std::find_if(out->begin(), out->end(),
                                [&](const HeldBlocks& one) { return one.worker == entry.worker; });
       size_t shared = size_t{1} << count;
