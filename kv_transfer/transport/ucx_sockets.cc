@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <ucp/api/ucp.h>
 #include <ucs/sys/sock.h>
+#include <uct/api/uct.h>
 #include <unistd.h>
 
 #include "absl/strings/escaping.h"
@@ -24,6 +25,9 @@
 #include "common/base/log.h"
 #include "common/base/steady_time.h"
 #include "kv_transfer/transport/socket_address.h"
+
+// A function of UCX that its headers don't declare.
+extern "C" void ucp_ep_err_pending_purge(uct_pending_req_t* message, void* why);
 
 namespace baton {
 namespace {
@@ -230,6 +234,16 @@ ucs_status_t ucs_socket_connect(int fd, const struct sockaddr* dest_addr) {
 ucs_status_t ucs_socket_recv_nb(int fd, void* data, size_t* length_p) {
   static const auto ucx = baton::UcxsOwn(&ucs_socket_recv_nb, "ucs_socket_recv_nb");
   return baton::ReadToWireUp(fd, data, length_p, ucx);
+}
+
+// UCX calls it for each message that waits on a connection that has failed. All lanes of the
+// message's endpoint have failed by then.
+void ucp_ep_err_pending_purge(uct_pending_req_t* message, void* why) {
+  static const auto ucx = baton::UcxsOwn(&ucp_ep_err_pending_purge, "ucp_ep_err_pending_purge");
+  static const auto send_wire_up =
+      baton::UcxsOwn(uct_pending_callback_t{}, "ucp_wireup_msg_progress");
+  if (message->func == send_wire_up && send_wire_up(message) != UCS_ERR_NO_RESOURCE) return;
+  ucx(message, why);
 }
 #endif
 

@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "kv_transfer/transport/ucx_address.h"
@@ -299,30 +300,52 @@ TEST(UcxTransportTest, GarbageAtTheKvPortIsDropped) {
   EXPECT_TRUE(ReadOnce(late.get(), after, owner.get(), theirs).ok());
 }
 
-// UCX 1.13 ended with SIGSEGV when it read several checks of an endpoint that it had closed, over
-// a connection that it could use to answer them.
-TEST(UcxTransportTest, ChecksOfAClosedEndpointMayPileUp) {
+// Returns why a test that writes messages of UCX 1.13 can't run with this UCX, or "".
+std::string WhyNotUcx113() {
   unsigned major = 0, minor = 0, release = 0;
   ucp_get_version(&major, &minor, &release);
-  if (major != 1 || minor != 13) {
-    GTEST_SKIP() << "writes messages of UCX 1.13; this one is " << major << "." << minor;
-  }
-  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
-  auto peer = CreateUcxTransport({.tls = "tcp"}).value();
-  const UcxAddress address = UnpackUcxAddress(peer->address()).value();
+  if (major == 1 && minor == 13) return "";
+  return absl::StrCat("writes messages of UCX 1.13; this one is ", major, ".", minor);
+}
+
+// Connects to the KV port of `owner` as a peer whose UCX listens at `from`.
+int ConnectAsUcx(Transport* owner, const SocketAddress& from) {
   const int fd = ConnectToKvPort(*owner);
-  const std::string opening = UcxOpening(address.tcp.at(0).kv);
+  const std::string opening = UcxOpening(from);
   EXPECT_EQ(send(fd, opening.data(), opening.size(), MSG_NOSIGNAL), opening.size());
   char answer[9];
   while (recv(fd, answer, sizeof(answer), MSG_DONTWAIT) <= 0) owner->Progress();
-  // A check has a type, an error mode, a number, the ids of both endpoints, and the address of the
-  // sender. The owner has no endpoint with this id. The address has one byte more than that of a
-  // worker, in front of the last three bytes.
-  std::string sender = address.worker;
+  return fd;
+}
+
+// A wire-up message of UCX 1.13: its type, an error mode, a number, the ids of both endpoints, and
+// the address of the sender. `receiver` is the id of the receiver's endpoint. `sender` is the
+// address of a UcxWorker; the one in a message has one byte more, in front of the last three bytes.
+std::string UcxWireUp(uint8_t type, uint64_t receiver, std::string sender) {
   sender.insert(sender.size() - 3, 1, '\0');
-  const std::string check =
-      UcxMessage(1, absl::StrCat(BytesOf(uint8_t{4}), BytesOf(uint8_t{1}), BytesOf(uint16_t{0}),
-                                 BytesOf(uint64_t{3}), BytesOf(uint64_t{0xFFFFF1}), sender));
+  return UcxMessage(1, absl::StrCat(BytesOf(type), BytesOf(uint8_t{1}), BytesOf(uint16_t{0}),
+                                    BytesOf(uint64_t{3}), BytesOf(receiver), sender));
+}
+constexpr uint8_t kUcxRequest = 1, kUcxCheck = 4;
+constexpr uint64_t kUnknownYet = 0, kUnknownEndpoint = 0xFFFFF1;
+
+// Expects that the transport answers a new peer.
+void ExpectThatItServes(Transport* owner) {
+  auto reader = CreateUcxTransport({.tls = "tcp"}).value();
+  const TransportMemory theirs = owner->Allocate(4096).value();
+  const PeerId peer = reader->Connect(owner->address()).value();
+  EXPECT_TRUE(ReadOnce(reader.get(), peer, owner, theirs).ok());
+}
+
+// UCX 1.13 ended with SIGSEGV when it read several checks of an endpoint that it had closed, over
+// a connection that it could use to answer them.
+TEST(UcxTransportTest, ChecksOfAClosedEndpointMayPileUp) {
+  if (const std::string why = WhyNotUcx113(); !why.empty()) GTEST_SKIP() << why;
+  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
+  auto peer = CreateUcxTransport({.tls = "tcp"}).value();
+  const UcxAddress address = UnpackUcxAddress(peer->address()).value();
+  const int fd = ConnectAsUcx(owner.get(), address.tcp.at(0).kv);
+  const std::string check = UcxWireUp(kUcxCheck, kUnknownEndpoint, address.worker);
   const std::string both = absl::StrCat(check, check);
   EXPECT_EQ(send(fd, both.data(), both.size(), MSG_NOSIGNAL), both.size());
   // The owner answers over the same connection, at first with a request to connect.
@@ -333,10 +356,29 @@ TEST(UcxTransportTest, ChecksOfAClosedEndpointMayPileUp) {
   }
   EXPECT_LT(absl::Now(), end);
   close(fd);
-  auto reader = CreateUcxTransport({.tls = "tcp"}).value();
-  const TransportMemory theirs = owner->Allocate(4096).value();
-  const PeerId owner_of_it = reader->Connect(owner->address()).value();
-  EXPECT_TRUE(ReadOnce(reader.get(), owner_of_it, owner.get(), theirs).ok());
+  ExpectThatItServes(owner.get());
+}
+
+// UCX 1.13 ended with SIGABRT if the reply to a peer's request still waited for a connection to the
+// peer when this connection failed.
+TEST(UcxTransportTest, AReplyToAPeerThatIsGoneIsDropped) {
+  if (const std::string why = WhyNotUcx113(); !why.empty()) GTEST_SKIP() << why;
+  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
+  auto peer = CreateUcxTransport({.tls = "tcp"}).value();
+  const UcxAddress address = UnpackUcxAddress(peer->address()).value();
+  // The peer listens at a port that is closed by now. The address has ports in the network's order.
+  const SocketAddress listens_at = address.tcp.at(0).kv;
+  const auto port = [](int number) { return BytesOf(htons(static_cast<uint16_t>(number))); };
+  const int closed = ClosedPort();
+  const std::string sender =
+      absl::StrReplaceAll(address.worker, {{port(listens_at.port()), port(closed)}});
+  ASSERT_NE(sender, address.worker);
+  // The owner can't reply over the connection of the request, because that one names another port.
+  const int fd = ConnectAsUcx(owner.get(), listens_at);
+  const std::string request = UcxWireUp(kUcxRequest, kUnknownYet, sender);
+  EXPECT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL), request.size());
+  ExpectThatItServes(owner.get());
+  close(fd);
 }
 
 TEST(UcxTransportTest, OurSignalsStayOurs) {
