@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <dlfcn.h>
 #include <netinet/in.h>
@@ -14,6 +15,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <ucp/api/ucp.h>
+#include <ucs/sys/event_set.h>
 #include <ucs/sys/sock.h>
 #include <uct/api/uct.h>
 #include <unistd.h>
@@ -26,8 +28,12 @@
 #include "common/base/steady_time.h"
 #include "kv_transfer/transport/socket_address.h"
 
-// A function of UCX that its headers don't declare.
-extern "C" void ucp_ep_err_pending_purge(uct_pending_req_t* message, void* why);
+// Functions of UCX that its headers don't declare.
+extern "C" {
+ucs_status_t ucp_wireup_msg_progress(uct_pending_req_t* message);
+void ucp_ep_err_pending_purge(uct_pending_req_t* message, void* why);
+ucs_status_t uct_iface_handle_ep_err(uct_iface_h interface, uct_ep_h endpoint, ucs_status_t why);
+}
 
 namespace baton {
 namespace {
@@ -189,9 +195,34 @@ ucs_status_t ReadToWireUp(int fd, void* data, size_t* length, decltype(&ucs_sock
   }
   return UCS_OK;
 }
+
+// If a wire-up message can't be sent because the connection has failed, UCX's TCP transport tells
+// UCP at once, from within the call. If the message had waited for the connection, UCP still counts
+// it as waiting at that time, and aborts because it can't find it (pending_count == 0 in
+// wireup_ep.c). So UCP is told later, when the call has returned.
+struct Failure {
+  uct_iface_h interface;
+  uct_ep_h endpoint;  // may have been destroyed by the time UCP is told; UCP only compares it
+  ucs_status_t why;
+};
+thread_local int wire_up_messages = 0;  // calls that send one, on the stack of this thread
+thread_local std::vector<Failure> failures;
+
+ucs_status_t HandleUcxFailure(const Failure& failure) {
+  static const auto ucx = UcxsOwn(&uct_iface_handle_ep_err, "uct_iface_handle_ep_err");
+  return ucx(failure.interface, failure.endpoint, failure.why);
+}
 #endif
 
 }  // namespace
+
+unsigned ProgressUcx(ucp_worker_h worker) {
+  const unsigned moved = ucp_worker_progress(worker);
+#if UCP_API_VERSION < UCP_VERSION(1, 14)
+  for (const Failure& failure : std::exchange(failures, {})) (void)HandleUcxFailure(failure);
+#endif
+  return moved;
+}
 
 void GuardUcxListener(int listener) {
   // If this fails, connections whose first bytes come late are dropped, and UCX connects again.
@@ -236,14 +267,45 @@ ucs_status_t ucs_socket_recv_nb(int fd, void* data, size_t* length_p) {
   return baton::ReadToWireUp(fd, data, length_p, ucx);
 }
 
-// UCX calls it for each message that waits on a connection that has failed. All lanes of the
-// message's endpoint have failed by then.
+// Calls `handler` for each connection at which something has happened. UCX asks for up to 16 at
+// once. But handling the first one may close the second one, for which the handler then aborts
+// (conn_state != UCT_TCP_EP_CONN_STATE_CLOSED in tcp_iface.c). So each is asked for alone.
+ucs_status_t ucs_event_set_wait(ucs_sys_event_set_t* set, unsigned* number, int timeout_ms,
+                                ucs_event_set_handler_t handler, void* arg) {
+  static const auto ucx = baton::UcxsOwn(&ucs_event_set_wait, "ucs_event_set_wait");
+  if (timeout_ms != 0) return ucx(set, number, timeout_ms, handler, arg);
+  const unsigned max = std::exchange(*number, 0);
+  ucs_status_t status = UCS_OK;
+  for (unsigned found = 1; found == 1 && *number < max && status == UCS_OK;) {
+    status = ucx(set, &found, 0, handler, arg);
+    *number += found;
+  }
+  return status;
+}
+
+// Sends a wire-up message.
+ucs_status_t ucp_wireup_msg_progress(uct_pending_req_t* message) {
+  static const auto ucx = baton::UcxsOwn(&ucp_wireup_msg_progress, "ucp_wireup_msg_progress");
+  ++baton::wire_up_messages;
+  const ucs_status_t status = ucx(message);
+  --baton::wire_up_messages;
+  return status;
+}
+
+// Is called for each message that waits on a connection that has failed. All lanes of the message's
+// endpoint have failed by then.
 void ucp_ep_err_pending_purge(uct_pending_req_t* message, void* why) {
   static const auto ucx = baton::UcxsOwn(&ucp_ep_err_pending_purge, "ucp_ep_err_pending_purge");
-  static const auto send_wire_up =
-      baton::UcxsOwn(uct_pending_callback_t{}, "ucp_wireup_msg_progress");
-  if (message->func == send_wire_up && send_wire_up(message) != UCS_ERR_NO_RESOURCE) return;
+  const bool is_wire_up = message->func == &ucp_wireup_msg_progress;
+  if (is_wire_up && message->func(message) != UCS_ERR_NO_RESOURCE) return;
   ucx(message, why);
+}
+
+// Tells UCP that a connection has failed.
+ucs_status_t uct_iface_handle_ep_err(uct_iface_h interface, uct_ep_h endpoint, ucs_status_t why) {
+  if (baton::wire_up_messages == 0) return baton::HandleUcxFailure({interface, endpoint, why});
+  baton::failures.push_back({interface, endpoint, why});
+  return UCS_OK;
 }
 #endif
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ucp/api/ucp.h>
+
 namespace baton {
 
 // UCX's TCP transport aborts the process, or reads and writes any memory, if a peer sends bytes
@@ -16,6 +18,14 @@ namespace baton {
 //   new.
 // - With UCX 1.13, ucp_ep_err_pending_purge drops every wire-up message that waits on a connection
 //   that has failed. UCX's own version aborts if the message is a reply to the peer's request.
+// - With UCX 1.13, uct_iface_handle_ep_err leaves it to ProgressUcx to handle a connection that
+//   fails while ucp_wireup_msg_progress sends a message. UCX itself aborts if the message had
+//   waited before.
+// - With UCX 1.13, ucs_event_set_wait handles one connection at a time. UCX handles up to 16, and
+//   aborts if handling one of them closed another.
+
+// Works like ucp_worker_progress, and must be used instead.
+unsigned ProgressUcx(ucp_worker_h worker);
 
 // Makes the kernel hold back a connection to `listener`, a socket at which UCX listens, until its
 // first bytes arrive or some seconds have passed. So these bytes can be checked without waiting.

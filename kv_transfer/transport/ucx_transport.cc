@@ -16,6 +16,7 @@
 #include "kv_transfer/transport/tcp_greetings.h"
 #include "kv_transfer/transport/ucx_address.h"
 #include "kv_transfer/transport/ucx_connection.h"
+#include "kv_transfer/transport/ucx_sockets.h"
 #include "kv_transfer/transport/ucx_worker.h"
 
 namespace baton {
@@ -133,7 +134,7 @@ UcxTransport::~UcxTransport() {
   }
   for (auto& peer : lingering_) {
     peer->Fail(absl::UnavailableError("the transport ends"));
-    while (!LetGo(peer.get())) ucp_worker_progress(worker_->handle());
+    while (!LetGo(peer.get())) ProgressUcx(worker_->handle());
   }
   lingering_.clear();
 }
@@ -269,7 +270,7 @@ void UcxTransport::Disconnect(PeerId id) {
   // Wait until UCX has reported every operation: UCX may still write to the memory of an operation
   // that it has not reported.
   while (!peer->gone()) {
-    ucp_worker_progress(worker_->handle());
+    ProgressUcx(worker_->handle());
     peer->Close();
   }
   peers_.erase(id);
@@ -284,8 +285,7 @@ bool UcxTransport::Progress() {
   }
   size_t budget = kBytesPerProgress;
   for (auto& [id, peer] : peers_) moved |= peer->Post(&budget);
-  for (int i = 0; i < kProgressPerCall && ucp_worker_progress(worker_->handle()) != 0; ++i)
-    moved = true;
+  for (int i = 0; i < kProgressPerCall && ProgressUcx(worker_->handle()) != 0; ++i) moved = true;
   for (auto& [id, peer] : peers_) {
     if (peer->failure().ok()) continue;
     peer->EndReads(peer->failure());
