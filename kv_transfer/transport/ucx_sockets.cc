@@ -30,7 +30,6 @@
 
 // Functions of UCX that its headers don't declare.
 extern "C" {
-ucs_status_t ucp_wireup_msg_progress(uct_pending_req_t* message);
 void ucp_ep_err_pending_purge(uct_pending_req_t* message, void* why);
 ucs_status_t uct_iface_handle_ep_err(uct_iface_h interface, uct_ep_h endpoint, ucs_status_t why);
 }
@@ -196,17 +195,27 @@ ucs_status_t ReadToWireUp(int fd, void* data, size_t* length, decltype(&ucs_sock
   return UCS_OK;
 }
 
-// If a wire-up message can't be sent because the connection has failed, UCX's TCP transport tells
-// UCP at once, from within the call. If the message had waited for the connection, UCP still counts
-// it as waiting at that time, and aborts because it can't find it (pending_count == 0 in
-// wireup_ep.c). So UCP is told later, when the call has returned.
+// If UCX's TCP transport can't send a message because the connection has failed, it tells UCP at
+// once, from within the call, and returns an error. UCP ends the endpoint within this call. But
+// UCP's code around the call does not expect that: it still counts a wire-up message as waiting
+// (`pending_count == 0` in wireup_ep.c), or expects no errors while it answers a read of a peer
+// (`unexpected error: Endpoint timeout`), and aborts. So UCP is told later, when all calls have
+// returned. Until then the connection looks busy: messages for it wait, and end with it.
 struct Failure {
   uct_iface_h interface;
   uct_ep_h endpoint;  // may have been destroyed by the time UCP is told; UCP only compares it
   ucs_status_t why;
 };
-thread_local int wire_up_messages = 0;  // calls that send one, on the stack of this thread
 thread_local std::vector<Failure> failures;
+
+uct_ep_am_bcopy_func_t send_by_tcp = nullptr;  // the TCP transport's function
+
+ssize_t SendOrWait(uct_ep_h endpoint, uint8_t id, uct_pack_callback_t pack, void* arg,
+                   unsigned flags) {
+  const ssize_t sent = send_by_tcp(endpoint, id, pack, arg, flags);
+  const bool failed = sent == UCS_ERR_ENDPOINT_TIMEOUT || sent == UCS_ERR_CONNECTION_RESET;
+  return failed ? static_cast<ssize_t>(UCS_ERR_NO_RESOURCE) : sent;
+}
 
 ucs_status_t HandleUcxFailure(const Failure& failure) {
   static const auto ucx = UcxsOwn(&uct_iface_handle_ep_err, "uct_iface_handle_ep_err");
@@ -283,29 +292,35 @@ ucs_status_t ucs_event_set_wait(ucs_sys_event_set_t* set, unsigned* number, int 
   return status;
 }
 
-// Sends a wire-up message.
-ucs_status_t ucp_wireup_msg_progress(uct_pending_req_t* message) {
-  static const auto ucx = baton::UcxsOwn(&ucp_wireup_msg_progress, "ucp_wireup_msg_progress");
-  ++baton::wire_up_messages;
-  const ucs_status_t status = ucx(message);
-  --baton::wire_up_messages;
-  return status;
-}
-
 // Is called for each message that waits on a connection that has failed. All lanes of the message's
 // endpoint have failed by then.
 void ucp_ep_err_pending_purge(uct_pending_req_t* message, void* why) {
   static const auto ucx = baton::UcxsOwn(&ucp_ep_err_pending_purge, "ucp_ep_err_pending_purge");
-  const bool is_wire_up = message->func == &ucp_wireup_msg_progress;
-  if (is_wire_up && message->func(message) != UCS_ERR_NO_RESOURCE) return;
+  static const auto send_wire_up =
+      baton::UcxsOwn(uct_pending_callback_t{}, "ucp_wireup_msg_progress");
+  if (message->func == send_wire_up && send_wire_up(message) != UCS_ERR_NO_RESOURCE) return;
   ucx(message, why);
 }
 
 // Tells UCP that a connection has failed.
 ucs_status_t uct_iface_handle_ep_err(uct_iface_h interface, uct_ep_h endpoint, ucs_status_t why) {
-  if (baton::wire_up_messages == 0) return baton::HandleUcxFailure({interface, endpoint, why});
   baton::failures.push_back({interface, endpoint, why});
   return UCS_OK;
+}
+
+ucs_status_t uct_iface_open(uct_md_h domain, uct_worker_h worker, const uct_iface_params_t* params,
+                            const uct_iface_config_t* config, uct_iface_h* interface) {
+  static const auto ucx = baton::UcxsOwn(&uct_iface_open, "uct_iface_open");
+  const ucs_status_t status = ucx(domain, worker, params, config, interface);
+  const bool is_tcp = (params->open_mode & UCT_IFACE_OPEN_MODE_DEVICE) != 0 &&
+                      absl::string_view(params->mode.device.tl_name) == "tcp";
+  if (status == UCS_OK && is_tcp) {
+    auto& send = (*interface)->ops.ep_am_bcopy;
+    static const bool known = (baton::send_by_tcp = send) != nullptr;
+    BATON_CHECK(known && send == baton::send_by_tcp);
+    send = baton::SendOrWait;
+  }
+  return status;
 }
 #endif
 

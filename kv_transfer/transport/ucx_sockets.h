@@ -18,9 +18,9 @@ namespace baton {
 //   new.
 // - With UCX 1.13, ucp_ep_err_pending_purge drops every wire-up message that waits on a connection
 //   that has failed. UCX's own version aborts if the message is a reply to the peer's request.
-// - With UCX 1.13, uct_iface_handle_ep_err leaves it to ProgressUcx to handle a connection that
-//   fails while ucp_wireup_msg_progress sends a message. UCX itself aborts if the message had
-//   waited before.
+// - With UCX 1.13, uct_iface_handle_ep_err leaves it to ProgressUcx to handle a connection that has
+//   failed. UCX itself handles it while it sends a message, and aborts if the message had waited
+//   before or has more parts. uct_iface_open lets messages for such a connection wait until then.
 // - With UCX 1.13, ucs_event_set_wait handles one connection at a time. UCX handles up to 16, and
 //   aborts if handling one of them closed another.
 

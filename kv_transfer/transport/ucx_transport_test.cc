@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -225,6 +226,9 @@ std::string UcxMessage(uint8_t kind, absl::string_view rest) {
   return absl::StrCat(BytesOf(kind), BytesOf(static_cast<uint32_t>(rest.size())), rest);
 }
 
+// The answer to a request to connect.
+const std::string kUcxConnected = UcxMessage(32, BytesOf(uint32_t{2}));
+
 // The bytes with which UCX 1.13 connects. The sender claims to listen at `from`.
 std::string UcxOpening(const SocketAddress& from) {
   const std::string request =
@@ -314,6 +318,13 @@ std::string WhyNotUcx113() {
   return absl::StrCat("writes messages of UCX 1.13; this one is ", major, ".", minor);
 }
 
+// Ends a connection as the kernel does for a process that was killed.
+void Reset(int fd) {
+  const linger reset = {.l_onoff = 1, .l_linger = 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+  close(fd);
+}
+
 // The address of the UcxWorker, changed so that it listens at another port.
 std::string WithPort(const UcxAddress& address, int port) {
   // Ports are in the network's order.
@@ -342,7 +353,7 @@ std::string UcxWireUp(uint8_t type, uint64_t receiver, std::string sender) {
   return UcxMessage(1, absl::StrCat(BytesOf(type), BytesOf(uint8_t{1}), BytesOf(uint16_t{0}),
                                     BytesOf(uint64_t{3}), BytesOf(receiver), sender));
 }
-constexpr uint8_t kUcxRequest = 1, kUcxCheck = 4;
+constexpr uint8_t kUcxRequest = 1, kUcxReply = 2, kUcxCheck = 4;
 constexpr uint64_t kUnknownYet = 0, kUnknownEndpoint = 0xFFFFF1;
 
 // Expects that the transport answers a new peer.
@@ -411,11 +422,9 @@ TEST(UcxTransportTest, ARequestMayMeetAPeerThatGoesAway) {
   char opening[64];
   while (recv(fd, opening, sizeof(opening), MSG_DONTWAIT) <= 0) ProgressUcx(worker->handle());
   // The answer arrives together with the end of the connection.
-  const std::string answer = UcxMessage(32, BytesOf(uint32_t{2}));
-  EXPECT_EQ(send(fd, answer.data(), answer.size(), MSG_NOSIGNAL), answer.size());
-  const linger reset = {.l_onoff = 1, .l_linger = 0};
-  setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-  close(fd);
+  EXPECT_EQ(send(fd, kUcxConnected.data(), kUcxConnected.size(), MSG_NOSIGNAL),
+            kUcxConnected.size());
+  Reset(fd);
   const absl::Time end = absl::Now() + absl::Seconds(20);
   while (connection->failure().ok() && absl::Now() < end) ProgressUcx(worker->handle());
   EXPECT_EQ(connection->failure().code(), absl::StatusCode::kUnavailable);
@@ -424,6 +433,51 @@ TEST(UcxTransportTest, ARequestMayMeetAPeerThatGoesAway) {
     ProgressUcx(worker->handle());
   }
   close(listener);
+}
+
+// Waits for the reply to a request to connect. Returns the id of the owner's endpoint.
+uint64_t EndpointOfReply(Transport* owner, int fd) {
+  std::string received;
+  for (;;) {
+    owner->Progress();
+    char bytes[4096];
+    const ssize_t got = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    received.append(bytes, got > 0 ? static_cast<size_t>(got) : 0);
+    constexpr size_t kHeader = 5;  // Kind of the message, and length of the rest.
+    for (size_t at = 0; at + kHeader + 12 <= received.size();) {
+      const char* const rest = received.data() + at + kHeader;
+      uint64_t endpoint = 0;
+      std::memcpy(&endpoint, rest + 4, sizeof(endpoint));
+      if (received[at] == 1 && *rest == kUcxReply) return endpoint;
+      uint32_t length = 0;
+      std::memcpy(&length, received.data() + at + 1, sizeof(length));
+      at += kHeader + length;
+    }
+  }
+}
+
+// UCX 1.13 ended with SIGABRT if the connection to a reader failed while UCX sent the data of a
+// read in several messages.
+TEST(UcxTransportTest, AReaderMayGoAwayWhileItsDataIsSent) {
+  if (const std::string why = WhyNotUcx113(); !why.empty()) GTEST_SKIP() << why;
+  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
+  auto peer = CreateUcxTransport({.tls = "tcp"}).value();
+  const UcxAddress address = UnpackUcxAddress(peer->address()).value();
+  const int fd = ConnectAsUcx(owner.get(), address.tcp.at(0).kv);
+  // The owner asks to use this connection in its direction too, and gets the answer at once.
+  const std::string request =
+      absl::StrCat(UcxWireUp(kUcxRequest, kUnknownYet, address.worker), kUcxConnected);
+  EXPECT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL), request.size());
+  const uint64_t endpoint = EndpointOfReply(owner.get(), fd);
+  // A read has the address and number of bytes, the owner's endpoint, the number of the read, and a
+  // type of memory.
+  const TransportMemory memory = owner->Allocate(size_t{1} << 20).value();
+  const std::string read =
+      UcxMessage(18, absl::StrCat(BytesOf(memory.data), BytesOf(uint64_t{1} << 20),
+                                  BytesOf(endpoint), BytesOf(uint64_t{5}), BytesOf(int32_t{0})));
+  EXPECT_EQ(send(fd, read.data(), read.size(), MSG_NOSIGNAL), read.size());
+  Reset(fd);
+  ExpectThatItServes(owner.get());
 }
 
 // Two workers connect, disconnect, read and send notes at random, some thousand times a second. UCX
