@@ -518,6 +518,7 @@ void WorkerHost::Attach(int max_batch) {
       Loop::Options{.name = "watch", .idle = std::min(limit / 8, kLongestSilence)},
       [this](absl::Time now) {
         WatchPulses(now);
+        free_memory_.TrimIfDue(now);
         return false;
       });
   ServeMetrics(metrics_server_.get(), &metrics_);

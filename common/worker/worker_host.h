@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/load.pb.h"
 #include "baton/v1/membership.pb.h"
+#include "common/base/free_memory.h"
 #include "common/base/inbox.h"
 #include "common/base/loop.h"
 #include "common/base/mutex.h"
@@ -127,6 +128,7 @@ class WorkerHost {
   Wakeup core_wakeup_;
   std::unique_ptr<Loop> kv_loop_;
   std::unique_ptr<PulseWatch> pulses_;  // used by the watch loop
+  FreeMemory free_memory_;              // used by the watch loop
   std::unique_ptr<Loop> watch_loop_;
 
   Mutex mutex_;
