@@ -208,11 +208,11 @@ struct Failure {
 };
 thread_local std::vector<Failure> failures;
 
-uct_ep_am_bcopy_func_t send_by_tcp = nullptr;  // the TCP transport's function
+std::atomic<uct_ep_am_bcopy_func_t> send_by_tcp{nullptr};  // UCX's function, the same for all
 
 ssize_t SendOrWait(uct_ep_h endpoint, uint8_t id, uct_pack_callback_t pack, void* arg,
                    unsigned flags) {
-  const ssize_t sent = send_by_tcp(endpoint, id, pack, arg, flags);
+  const ssize_t sent = send_by_tcp.load()(endpoint, id, pack, arg, flags);
   const bool failed = sent == UCS_ERR_ENDPOINT_TIMEOUT || sent == UCS_ERR_CONNECTION_RESET;
   return failed ? static_cast<ssize_t>(UCS_ERR_NO_RESOURCE) : sent;
 }
@@ -226,11 +226,22 @@ ucs_status_t HandleUcxFailure(const Failure& failure) {
 }  // namespace
 
 unsigned ProgressUcx(ucp_worker_h worker) {
-  const unsigned moved = ucp_worker_progress(worker);
+  unsigned moved = ucp_worker_progress(worker);
 #if UCP_API_VERSION < UCP_VERSION(1, 14)
-  for (const Failure& failure : std::exchange(failures, {})) (void)HandleUcxFailure(failure);
+  for (const Failure& failure : std::exchange(failures, {})) {
+    (void)HandleUcxFailure(failure);
+    ++moved;
+  }
 #endif
   return moved;
+}
+
+bool UcxMustProgress() {
+#if UCP_API_VERSION < UCP_VERSION(1, 14)
+  return !failures.empty();
+#else
+  return false;
+#endif
 }
 
 void GuardUcxListener(int listener) {
@@ -315,10 +326,9 @@ ucs_status_t uct_iface_open(uct_md_h domain, uct_worker_h worker, const uct_ifac
   const bool is_tcp = (params->open_mode & UCT_IFACE_OPEN_MODE_DEVICE) != 0 &&
                       absl::string_view(params->mode.device.tl_name) == "tcp";
   if (status == UCS_OK && is_tcp) {
-    auto& send = (*interface)->ops.ep_am_bcopy;
-    static const bool known = (baton::send_by_tcp = send) != nullptr;
-    BATON_CHECK(known && send == baton::send_by_tcp);
-    send = baton::SendOrWait;
+    const auto before = baton::send_by_tcp.exchange(
+        std::exchange((*interface)->ops.ep_am_bcopy, baton::SendOrWait));
+    BATON_CHECK(before == nullptr || before == baton::send_by_tcp);
   }
   return status;
 }

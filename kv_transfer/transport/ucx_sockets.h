@@ -20,12 +20,14 @@ namespace baton {
 //   that has failed. UCX's own version aborts if the message is a reply to the peer's request.
 // - With UCX 1.13, uct_iface_handle_ep_err leaves it to ProgressUcx to handle a connection that has
 //   failed. UCX itself handles it while it sends a message, and aborts if the message had waited
-//   before or has more parts. uct_iface_open lets messages for such a connection wait until then.
+//   before, or answers a read. uct_iface_open lets messages for such a connection wait until then.
 // - With UCX 1.13, ucs_event_set_wait handles one connection at a time. UCX handles up to 16, and
 //   aborts if handling one of them closed another.
 
 // Works like ucp_worker_progress, and must be used instead.
 unsigned ProgressUcx(ucp_worker_h worker);
+// Returns true if ProgressUcx has something to do on this thread that no event will report.
+bool UcxMustProgress();
 
 // Makes the kernel hold back a connection to `listener`, a socket at which UCX listens, until its
 // first bytes arrive or some seconds have passed. So these bytes can be checked without waiting.

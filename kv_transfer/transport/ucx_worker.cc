@@ -247,7 +247,7 @@ ucs_memory_type_t UcxWorker::TypeOf(const std::byte* memory) const {
 }
 
 bool UcxWorker::Wait(absl::Duration timeout, int also) {
-  if (ucp_worker_arm(worker_) != UCS_OK) return false;
+  if (UcxMustProgress() || ucp_worker_arm(worker_) != UCS_OK) return false;
   const timespec limit = absl::ToTimespec(std::max(timeout, absl::ZeroDuration()));
   pollfd events[] = {{worker_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}, {also, POLLIN, 0}};
   if (ppoll(events, 3, &limit, nullptr) <= 0) return false;
