@@ -16,7 +16,7 @@
 #include "kv_transfer/transport/tcp_greetings.h"
 #include "kv_transfer/transport/ucx_address.h"
 #include "kv_transfer/transport/ucx_connection.h"
-#include "kv_transfer/transport/ucx_sockets.h"
+#include "kv_transfer/transport/ucx_failures.h"
 #include "kv_transfer/transport/ucx_worker.h"
 
 namespace baton {

@@ -23,7 +23,7 @@
 #include "kv_transfer/transport/ended_reads.h"
 #include "kv_transfer/transport/ucx_address.h"
 #include "kv_transfer/transport/ucx_connection.h"
-#include "kv_transfer/transport/ucx_sockets.h"
+#include "kv_transfer/transport/ucx_failures.h"
 #include "kv_transfer/transport/ucx_worker.h"
 
 namespace baton {
@@ -310,12 +310,8 @@ TEST(UcxTransportTest, GarbageAtTheKvPortIsDropped) {
   EXPECT_TRUE(ReadOnce(late.get(), after, owner.get(), theirs).ok());
 }
 
-// Returns why a test that writes messages of UCX 1.13 can't run with this UCX, or "".
-std::string WhyNotUcx113() {
-  unsigned major = 0, minor = 0, release = 0;
-  ucp_get_version(&major, &minor, &release);
-  if (major == 1 && minor == 13) return "";
-  return absl::StrCat("writes messages of UCX 1.13; this one is ", major, ".", minor);
+void Send(int fd, const std::string& bytes) {
+  EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), bytes.size());
 }
 
 // Ends a connection as the kernel does for a process that was killed.
@@ -335,16 +331,6 @@ std::string WithPort(const UcxAddress& address, int port) {
   return changed;
 }
 
-// Connects to the KV port of `owner` as a peer whose UCX listens at `from`.
-int ConnectAsUcx(Transport* owner, const SocketAddress& from) {
-  const int fd = ConnectToKvPort(*owner);
-  const std::string opening = UcxOpening(from);
-  EXPECT_EQ(send(fd, opening.data(), opening.size(), MSG_NOSIGNAL), opening.size());
-  char answer[9];
-  while (recv(fd, answer, sizeof(answer), MSG_DONTWAIT) <= 0) owner->Progress();
-  return fd;
-}
-
 // A wire-up message of UCX 1.13: its type, an error mode, a number, the ids of both endpoints, and
 // the address of the sender. `receiver` is the id of the receiver's endpoint. `sender` is the
 // address of a UcxWorker; the one in a message has one byte more, in front of the last three bytes.
@@ -356,65 +342,100 @@ std::string UcxWireUp(uint8_t type, uint64_t receiver, std::string sender) {
 constexpr uint8_t kUcxRequest = 1, kUcxReply = 2, kUcxCheck = 4;
 constexpr uint64_t kUnknownYet = 0, kUnknownEndpoint = 0xFFFFF1;
 
-// Expects that the transport answers a new peer.
-void ExpectThatItServes(Transport* owner) {
-  auto reader = CreateUcxTransport({.tls = "tcp"}).value();
-  const TransportMemory theirs = owner->Allocate(4096).value();
-  const PeerId peer = reader->Connect(owner->address()).value();
-  EXPECT_TRUE(ReadOnce(reader.get(), peer, owner, theirs).ok());
-}
+// A transport, and a peer of it that is played by the test, which writes the messages of UCX 1.13.
+class Ucx113Test : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    unsigned major = 0, minor = 0, release = 0;
+    ucp_get_version(&major, &minor, &release);
+    if (major != 1 || minor != 13) {
+      GTEST_SKIP() << "writes messages of UCX 1.13; this one is " << major << "." << minor;
+    }
+  }
+
+  // Connects to the KV port of the owner. The peer's UCX claims to listen where that of `peer_`
+  // does.
+  int Connect() {
+    const int fd = ConnectToKvPort(*owner_);
+    Send(fd, UcxOpening(address_.tcp.at(0).kv));
+    AwaitBytes(fd);
+    return fd;
+  }
+  // Waits until the owner has sent something, and returns it.
+  std::string AwaitBytes(int fd) {
+    char bytes[4096];
+    const absl::Time end = absl::Now() + absl::Seconds(20);
+    while (absl::Now() < end) {
+      const ssize_t got = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+      if (got > 0) return std::string(bytes, static_cast<size_t>(got));
+      owner_->Progress();
+    }
+    ADD_FAILURE() << "nothing comes";
+    return "";
+  }
+  // Waits for the reply to a request to connect. Returns the id of the owner's endpoint.
+  uint64_t AwaitReply(int fd) {
+    constexpr size_t kHeader = 5;  // Kind of the message, and length of the rest.
+    for (std::string received; !HasFailure();) {
+      received += AwaitBytes(fd);
+      for (size_t at = 0; at + kHeader + 12 <= received.size();) {
+        const char* const rest = received.data() + at + kHeader;
+        uint64_t endpoint = 0;
+        std::memcpy(&endpoint, rest + 4, sizeof(endpoint));
+        if (received[at] == 1 && *rest == kUcxReply) return endpoint;
+        uint32_t length = 0;
+        std::memcpy(&length, received.data() + at + 1, sizeof(length));
+        at += kHeader + length;
+      }
+    }
+    return 0;
+  }
+  void ExpectThatTheOwnerServes() {
+    auto reader = CreateUcxTransport({.tls = "tcp"}).value();
+    const TransportMemory theirs = owner_->Allocate(4096).value();
+    const PeerId peer = reader->Connect(owner_->address()).value();
+    EXPECT_TRUE(ReadOnce(reader.get(), peer, owner_.get(), theirs).ok());
+  }
+
+  const std::unique_ptr<Transport> owner_ = CreateUcxTransport({.tls = "tcp"}).value();
+  // Only its address is used.
+  const std::unique_ptr<Transport> peer_ = CreateUcxTransport({.tls = "tcp"}).value();
+  const UcxAddress address_ = UnpackUcxAddress(peer_->address()).value();
+};
 
 // UCX 1.13 ended with SIGSEGV when it read several checks of an endpoint that it had closed, over
 // a connection that it could use to answer them.
-TEST(UcxTransportTest, ChecksOfAClosedEndpointMayPileUp) {
-  if (const std::string why = WhyNotUcx113(); !why.empty()) GTEST_SKIP() << why;
-  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
-  auto peer = CreateUcxTransport({.tls = "tcp"}).value();
-  const UcxAddress address = UnpackUcxAddress(peer->address()).value();
-  const int fd = ConnectAsUcx(owner.get(), address.tcp.at(0).kv);
-  const std::string check = UcxWireUp(kUcxCheck, kUnknownEndpoint, address.worker);
-  const std::string both = absl::StrCat(check, check);
-  EXPECT_EQ(send(fd, both.data(), both.size(), MSG_NOSIGNAL), both.size());
+TEST_F(Ucx113Test, ChecksOfAClosedEndpointMayPileUp) {
+  const int fd = Connect();
+  const std::string check = UcxWireUp(kUcxCheck, kUnknownEndpoint, address_.worker);
+  Send(fd, absl::StrCat(check, check));
   // The owner answers over the same connection, at first with a request to connect.
-  const absl::Time end = absl::Now() + absl::Seconds(20);
-  char request[32];
-  while (recv(fd, request, sizeof(request), MSG_DONTWAIT) <= 0 && absl::Now() < end) {
-    owner->Progress();
-  }
-  EXPECT_LT(absl::Now(), end);
+  AwaitBytes(fd);
   close(fd);
-  ExpectThatItServes(owner.get());
+  ExpectThatTheOwnerServes();
 }
 
 // UCX 1.13 ended with SIGABRT if the reply to a peer's request still waited for a connection to the
 // peer when this connection failed.
-TEST(UcxTransportTest, AReplyToAPeerThatIsGoneIsDropped) {
-  if (const std::string why = WhyNotUcx113(); !why.empty()) GTEST_SKIP() << why;
-  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
-  auto peer = CreateUcxTransport({.tls = "tcp"}).value();
-  const UcxAddress address = UnpackUcxAddress(peer->address()).value();
+TEST_F(Ucx113Test, AReplyToAPeerThatIsGoneIsDropped) {
   // The peer listens at a port that is closed by now. The owner can't reply over the connection of
   // the request, because that one names another port.
-  const int fd = ConnectAsUcx(owner.get(), address.tcp.at(0).kv);
-  const std::string request = UcxWireUp(kUcxRequest, kUnknownYet, WithPort(address, ClosedPort()));
-  EXPECT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL), request.size());
-  ExpectThatItServes(owner.get());
+  const int fd = Connect();
+  Send(fd, UcxWireUp(kUcxRequest, kUnknownYet, WithPort(address_, ClosedPort())));
+  ExpectThatTheOwnerServes();
   close(fd);
 }
 
 // UCX 1.13 ended with SIGABRT if a connection failed while UCX sent the request that had waited for
 // it.
-TEST(UcxTransportTest, ARequestMayMeetAPeerThatGoesAway) {
-  if (const std::string why = WhyNotUcx113(); !why.empty()) GTEST_SKIP() << why;
+TEST_F(Ucx113Test, ARequestMayMeetAPeerThatGoesAway) {
   const auto worker = UcxWorker::Create({.tls = "tcp"}, [](absl::string_view) {}).value();
-  const auto peer = CreateUcxTransport({.tls = "tcp"}).value();
-  const UcxAddress address = UnpackUcxAddress(peer->address()).value();
   // The peer takes connections at a socket of this test.
   const int listener = TakePort(0);
   ASSERT_EQ(listen(listener, 1), 0);
   EndedReads ended;
   const auto connection =
-      UcxConnection::Create(WithPort(address, SocketAddress::Of(listener)->port()), worker.get(),
+      UcxConnection::Create(WithPort(address_, SocketAddress::Of(listener)->port()), worker.get(),
                             &ended)
           .value();
   EXPECT_TRUE(connection->SendNote("waits for the connection").ok());
@@ -422,8 +443,7 @@ TEST(UcxTransportTest, ARequestMayMeetAPeerThatGoesAway) {
   char opening[64];
   while (recv(fd, opening, sizeof(opening), MSG_DONTWAIT) <= 0) ProgressUcx(worker->handle());
   // The answer arrives together with the end of the connection.
-  EXPECT_EQ(send(fd, kUcxConnected.data(), kUcxConnected.size(), MSG_NOSIGNAL),
-            kUcxConnected.size());
+  Send(fd, kUcxConnected);
   Reset(fd);
   const absl::Time end = absl::Now() + absl::Seconds(20);
   while (connection->failure().ok() && absl::Now() < end) ProgressUcx(worker->handle());
@@ -435,49 +455,22 @@ TEST(UcxTransportTest, ARequestMayMeetAPeerThatGoesAway) {
   close(listener);
 }
 
-// Waits for the reply to a request to connect. Returns the id of the owner's endpoint.
-uint64_t EndpointOfReply(Transport* owner, int fd) {
-  std::string received;
-  for (;;) {
-    owner->Progress();
-    char bytes[4096];
-    const ssize_t got = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
-    received.append(bytes, got > 0 ? static_cast<size_t>(got) : 0);
-    constexpr size_t kHeader = 5;  // Kind of the message, and length of the rest.
-    for (size_t at = 0; at + kHeader + 12 <= received.size();) {
-      const char* const rest = received.data() + at + kHeader;
-      uint64_t endpoint = 0;
-      std::memcpy(&endpoint, rest + 4, sizeof(endpoint));
-      if (received[at] == 1 && *rest == kUcxReply) return endpoint;
-      uint32_t length = 0;
-      std::memcpy(&length, received.data() + at + 1, sizeof(length));
-      at += kHeader + length;
-    }
-  }
-}
-
 // UCX 1.13 ended with SIGABRT if the connection to a reader failed while UCX sent the data of a
 // read in several messages.
-TEST(UcxTransportTest, AReaderMayGoAwayWhileItsDataIsSent) {
-  if (const std::string why = WhyNotUcx113(); !why.empty()) GTEST_SKIP() << why;
-  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
-  auto peer = CreateUcxTransport({.tls = "tcp"}).value();
-  const UcxAddress address = UnpackUcxAddress(peer->address()).value();
-  const int fd = ConnectAsUcx(owner.get(), address.tcp.at(0).kv);
-  // The owner asks to use this connection in its direction too, and gets the answer at once.
-  const std::string request =
-      absl::StrCat(UcxWireUp(kUcxRequest, kUnknownYet, address.worker), kUcxConnected);
-  EXPECT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL), request.size());
-  const uint64_t endpoint = EndpointOfReply(owner.get(), fd);
+TEST_F(Ucx113Test, AReaderMayGoAwayWhileItsDataIsSent) {
+  const int fd = Connect();
+  // Before it replies, the owner will ask whether it may send over this connection too. The answer
+  // to that is sent together with the request.
+  Send(fd, absl::StrCat(UcxWireUp(kUcxRequest, kUnknownYet, address_.worker), kUcxConnected));
+  const uint64_t endpoint = AwaitReply(fd);
   // A read has the address and number of bytes, the owner's endpoint, the number of the read, and a
   // type of memory.
-  const TransportMemory memory = owner->Allocate(size_t{1} << 20).value();
-  const std::string read =
-      UcxMessage(18, absl::StrCat(BytesOf(memory.data), BytesOf(uint64_t{1} << 20),
-                                  BytesOf(endpoint), BytesOf(uint64_t{5}), BytesOf(int32_t{0})));
-  EXPECT_EQ(send(fd, read.data(), read.size(), MSG_NOSIGNAL), read.size());
+  const TransportMemory memory = owner_->Allocate(size_t{1} << 20).value();
+  Send(fd,
+       UcxMessage(18, absl::StrCat(BytesOf(memory.data), BytesOf(uint64_t{1} << 20),
+                                   BytesOf(endpoint), BytesOf(uint64_t{5}), BytesOf(int32_t{0}))));
   Reset(fd);
-  ExpectThatItServes(owner.get());
+  ExpectThatTheOwnerServes();
 }
 
 // Two workers connect, disconnect, read and send notes at random, some thousand times a second. UCX
@@ -488,7 +481,7 @@ TEST(UcxTransportTest, RandomConnections) {
   std::mt19937 random(std::atoi(seed));
   const auto below = [&](size_t n) { return static_cast<size_t>(random()) % n; };
   struct Side {
-    // Outlives the transport, which may still write to it.
+    // Is destroyed after the transport, which may write to it until its own end.
     std::vector<std::byte> target = std::vector<std::byte>(1 << 16);
     std::unique_ptr<Transport> transport = CreateUcxTransport({.tls = "tcp"}).value();
     TransportMemory memory = transport->Allocate(1 << 16).value();

@@ -21,6 +21,7 @@
 #include "kv_transfer/transport/listening_sockets.h"
 #include "kv_transfer/transport/memory_budget.h"
 #include "kv_transfer/transport/ucx_devices.h"
+#include "kv_transfer/transport/ucx_failures.h"
 #include "kv_transfer/transport/ucx_settings.h"
 #include "kv_transfer/transport/ucx_sockets.h"
 
