@@ -315,11 +315,11 @@ void DecodeCore::Handle(PauseAsked message, absl::Time now) {
 void DecodeCore::Handle(PullDone message, absl::Time now) {
   metrics_->Pulled(message.result);
   Sequence* sequence = Find(message.id);
+  PullResult& pulled = message.result;
   if (sequence->state == State::kEnding) {
-    End(sequence, std::move(sequence->end));
+    End(sequence, std::move(MakesKvSuspect(pulled.status) ? pulled.status : sequence->end));
     return;
   }
-  PullResult& pulled = message.result;
   if (!pulled.status.ok()) {
     End(sequence, std::move(pulled.status));
     return;
@@ -394,7 +394,7 @@ void DecodeCore::End(Sequence* sequence, absl::Status status) {
   if (sequence->last_step > done_) {
     // The running step still writes behind the blocks with names. Its blocks are released when it
     // has ended.
-    if (absl::IsInternal(status) || absl::IsDataLoss(status)) cache_.Forget(blocks);
+    if (MakesKvSuspect(status)) cache_.Forget(blocks);
     leaving_.push_back(std::move(left));
   } else {
     ReleaseBlocks(blocks, status);

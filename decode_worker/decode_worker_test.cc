@@ -145,7 +145,7 @@ TEST_P(DecodeWorkerTest, ABrokenHandOverEndsWithItsStatus) {
   ASSERT_TRUE(Submit(Job(*garbled), &records[1]).ok());
   ASSERT_TRUE(Submit(Job(*misplaced), &records[2]).ok());
   Settle();
-  publisher_->Abort(aborted->ticket.handover_id);
+  EXPECT_TRUE(publisher_->Abort(aborted->ticket.handover_id).ok());
   Complete(*garbled, "what is this?");
   HandoverNote note;
   note.first_token = {.id = 1, .position = 10};
@@ -262,7 +262,7 @@ TEST_P(DecodeWorkerTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) 
     }
     for (const auto& [at, job] : cancels) worker_->Cancel(job);
     for (const auto& handover : handovers) {
-      publisher_->Abort(handover->ticket.handover_id);
+      EXPECT_TRUE(publisher_->Abort(handover->ticket.handover_id).ok());
     }
     for (int i = 0; i < 100; ++i) {
       now_ += absl::Milliseconds(5);

@@ -276,7 +276,7 @@ TEST_P(DeviceHandoverTest, AnAbortWhileChecksumsAreTakenLeavesNoTraceOfThem) {
     for (int layer = 0; layer < kLayout.layers; ++layer) WriteLate(block, layer, 1);
   }
   owner_.publisher->Publish(first.handover_id, 2 * kLayout.block_tokens, kLayout.layers, Written());
-  owner_.publisher->Abort(first.handover_id);
+  EXPECT_TRUE(owner_.publisher->Abort(first.handover_id).ok());
   owner_.blocks->Return(theirs);
   owner_.plane->checksums()->Finish();
   EXPECT_EQ(sum(0), 0u) << "it may be the next holder's by now";
@@ -309,7 +309,7 @@ TEST_P(DeviceHandoverTest, APullerThatEndsWaitsForWhatIsUnderWay) {
     ASSERT_TRUE(result_.has_value());
     EXPECT_TRUE(absl::IsCancelled(result_->status) || result_->status.ok()) << result_->status;
     EXPECT_FALSE(reader_.plane->checksums()->busy());
-    owner_.publisher->Abort(ticket.handover_id);
+    EXPECT_TRUE(owner_.publisher->Abort(ticket.handover_id).ok());
     owner_.blocks->Return(theirs);
     reader_.blocks->Return(ours);
     reader_.puller = KvPuller::Create(reader_.plane.get(), {});

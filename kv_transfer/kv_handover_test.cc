@@ -310,7 +310,7 @@ TEST_F(HandoverTest, BlocksThatAreReadyGetChecksumsIfTheyHaveNone) {
   const KvTicket aborted = owner_.publisher->Open(blocks, 10, [](absl::Status) {});
   owner_.publisher->Publish(aborted.handover_id, 4, kLayout.layers);
   owner_.publisher->Publish(aborted.handover_id, 8, 2);
-  owner_.publisher->Abort(aborted.handover_id);
+  EXPECT_TRUE(owner_.publisher->Abort(aborted.handover_id).ok());
   const KvTicket ticket = owner_.publisher->Open(
       blocks, 10, [](absl::Status) {}, /*ready_blocks=*/2);
   owner_.publisher->Publish(ticket.handover_id, 10, kLayout.layers);
@@ -406,7 +406,7 @@ TEST_F(HandoverTest, AnAbortedHandoverIsFailedPreconditionAtOnce) {
   const KvTicket ticket = Open();
   Start(&reader_, ticket, 1, &result_);
   Run(absl::Milliseconds(20));
-  owner_.publisher->Abort(ticket.handover_id);
+  EXPECT_TRUE(owner_.publisher->Abort(ticket.handover_id).ok());
   // The engine may have been computing a step during the abort. Such an engine still publishes and
   // completes the hand-over, which no longer exists.
   owner_.publisher->Publish(ticket.handover_id, 10, 4);

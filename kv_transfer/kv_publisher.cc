@@ -190,16 +190,18 @@ void KvPublisher::Complete(uint64_t handover_id, std::string payload) {
   SendState(handover_id, handover);
 }
 
-void KvPublisher::Abort(uint64_t handover_id) {
+absl::Status KvPublisher::Abort(uint64_t handover_id) {
   for (auto it = ended_.begin(); it != ended_.end(); ++it) {
     if (it->id != handover_id) continue;
+    absl::Status status = std::move(it->status);
     ended_.erase(it);
-    return;
+    return status;
   }
   const auto it = handovers_.find(handover_id);
-  if (it == handovers_.end()) return;
+  if (it == handovers_.end()) return absl::OkStatus();
   TellReader(handover_id, it->second, KvNote::Reason::kAborted);
   handovers_.erase(it);
+  return absl::OkStatus();
 }
 
 void KvPublisher::SendState(uint64_t id, const Handover& handover) {

@@ -59,8 +59,9 @@ class KvPublisher {
   // Ignores unknown ids.
   void Complete(uint64_t handover_id, std::string payload);
   // Ends a hand-over that is no longer needed: tells its reader and forgets it, without calling
-  // `ended`. Unknown ids are ignored.
-  void Abort(uint64_t handover_id);
+  // `ended`. Returns OK, or the error with which it has already ended if `ended` was not called
+  // with it yet. Unknown ids are ignored.
+  absl::Status Abort(uint64_t handover_id);
 
   int open_handovers() const { return static_cast<int>(handovers_.size()); }
 

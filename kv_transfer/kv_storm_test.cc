@@ -185,7 +185,8 @@ class Storm {
 
   void Abort(Handover* handover) {
     handover->ended = true;
-    owners_[handover->owner]->publisher->Abort(handover->ticket.handover_id);
+    // It may have ended in this turn with an error that nobody was told.
+    owners_[handover->owner]->publisher->Abort(handover->ticket.handover_id).IgnoreError();
     owners_[handover->owner]->pool->Return(handover->blocks);
   }
 

@@ -171,6 +171,47 @@ TEST_F(PrefillPrefixTest, AfterInternalNothingIsFound) {
   ExpectAllBack();
 }
 
+// The second prompt waits for a block of the first one, which ends with Internal. The second one
+// looks for cached blocks before the first one's hand-over is closed.
+TEST_F(PrefillPrefixTest, WhoWaitedForAPromptThatEndsWithInternalFindsNothing) {
+  Start(64, {.chunk_tokens = 16});
+  const auto document = Prompt(40);
+  Record records[2];
+  ASSERT_TRUE(Submit(Job(Joined(document, {kPoison})), &records[0]).ok());
+  ASSERT_TRUE(Submit(Job(Joined(document, {5})), &records[1]).ok());
+  while (!records[0].ticket) {
+    WorkerTurn();
+    KvTurn();
+  }
+  for (int i = 0; i < 100; ++i) WorkerTurn();
+  Settle();
+  EXPECT_TRUE(absl::IsInternal(*records[0].ended)) << *records[0].ended;
+  EXPECT_EQ(records[1].cached, 0);
+  Read(records[1]);
+  EXPECT_TRUE(records[1].ended->ok()) << *records[1].ended;
+  ExpectAllBack();
+}
+
+// The client cancels the request just when the worker learns that its KV is wrong.
+TEST_F(PrefillPrefixTest, ACancelDoesNotHideThatAReaderGotWrongBytes) {
+  Start();
+  const auto prompt = Prompt(20);
+  Record record;
+  const auto id = Submit(Job(prompt), &record).value();
+  Settle();
+  owner_->pool()[layout_.BlockOffset(record.ticket->blocks[1])] ^= std::byte{1};
+  const auto blocks = reader_pool_->Take(static_cast<int>(record.ticket->blocks.size())).value();
+  puller_->Start(*record.ticket, 0, blocks, [](PullResult) {});
+  worker_->Cancel(id);
+  while (publisher_->open_handovers() > 0) KvTurn();
+  Settle();
+  reader_pool_->Release(blocks);
+  owner_->pool()[layout_.BlockOffset(record.ticket->blocks[1])] ^= std::byte{1};
+  EXPECT_TRUE(absl::IsDataLoss(*record.ended)) << *record.ended;
+  EXPECT_EQ(Cached(prompt), 0);
+  ExpectAllBack();
+}
+
 TEST_F(PrefillPrefixTest, AfterAReaderGotWrongBytesNothingIsFound) {
   Start();
   const auto prompt = Prompt(20);

@@ -258,7 +258,8 @@ void PrefillCore::Handle(HandoverEnded message) {
   // calls Abort. The second report finds no job.
   Job* job = Find(message.id);
   if (job == nullptr) return;
-  End(job, job->state == State::kEnding ? job->end : std::move(message.status));
+  if (job->state == State::kEnding && !MakesKvSuspect(message.status)) message.status = job->end;
+  End(job, std::move(message.status));
 }
 
 // Returns the jobs that have something left to compute, in the order in which they are computed.
@@ -511,11 +512,12 @@ void PrefillCore::BeginEnding(Job* job, absl::Status status) {
   const auto active = std::find(active_.begin(), active_.end(), job->id);
   if (active != active_.end()) active_.erase(active);
   job->state = State::kEnding;
+  // No other prompt may find these blocks until the job has ended.
+  if (MakesKvSuspect(status)) cache_.Forget(job->blocks);
   job->end = std::move(status);
   on_kv_thread_(
       [publisher = publisher_, mailbox = mailbox_, id = job->id, handover = job->handover] {
-        publisher->Abort(handover->id);
-        mailbox->Send(HandoverEnded{id, absl::OkStatus()});
+        mailbox->Send(HandoverEnded{id, publisher->Abort(handover->id)});
       });
 }
 

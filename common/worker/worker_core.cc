@@ -36,6 +36,10 @@ PrefixCache::Options CacheOptions(const PrefixCacheSettings& settings, KvPlane* 
 
 }  // namespace
 
+bool MakesKvSuspect(const absl::Status& status) {
+  return absl::IsInternal(status) || absl::IsDataLoss(status);
+}
+
 WorkerCore::WorkerCore(Parts parts)
     : context_(parts.context),
       vocab_(parts.model->config().vocab),
@@ -147,7 +151,7 @@ void WorkerCore::BeginTurn(absl::Time now) {
 }
 
 void WorkerCore::ReleaseBlocks(absl::Span<const BlockId> blocks, const absl::Status& status) {
-  if (absl::IsInternal(status) || absl::IsDataLoss(status)) cache_.Forget(blocks);
+  if (MakesKvSuspect(status)) cache_.Forget(blocks);
   cache_.Release(blocks);
 }
 

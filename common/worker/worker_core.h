@@ -39,6 +39,10 @@ enum class CacheUse {
   kForget,  // only removes what the cache has of it (WorkerCore::Forget); never given to a job
 };
 
+// True if the KV of a sequence that ended with this status may be wrong. Its blocks must not be
+// found again.
+bool MakesKvSuspect(const absl::Status& status);
+
 // Settings of a worker's prefix cache.
 struct PrefixCacheSettings {
   bool enabled = true;
