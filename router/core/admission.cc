@@ -1,6 +1,7 @@
 #include "router/core/admission.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,7 @@ constexpr double kPartOfSlack = 0.33;
 // Prompts that were sent to a worker before its speed was known are done once it has this much to
 // do.
 constexpr absl::Duration kSettledAhead = absl::Seconds(2);
-constexpr int kSlacksInMean = 64;  // Max requests of which Caller::inverse_slack is the mean.
+constexpr int kSlacksInMean = 64;  // Max requests of which Caller::log_slack is the mean.
 constexpr absl::Duration kShortestLimit = absl::Seconds(1);  // Smallest result of MaxWait().
 // Shortest and longest time after which a refused client is told to try again, before the jitter.
 constexpr absl::Duration kSoonest = absl::Seconds(1), kLatest = absl::Seconds(60);
@@ -59,14 +60,19 @@ absl::Duration Admission::OwnTime(const Request& request) {
 absl::Duration Admission::MaxWait(Caller* caller, absl::Duration slack) {
   // Deadlines that can't be met even without a wait say nothing about the others.
   if (slack > absl::ZeroDuration()) {
-    // The harmonic mean, because a few requests without a deadline must not hide the others.
+    // The geometric mean of slacks that make a difference: a few requests without a deadline, or
+    // with a very short one, must not decide for the others.
+    const absl::Duration longest =
+        std::clamp(core_->options.max_queue_wait, kShortestLimit, absl::Hours(1));
+    const double seconds = absl::ToDoubleSeconds(
+        std::clamp(slack, kShortestLimit / kPartOfSlack,
+                   longest / kPartOfSlack + absl::Seconds(1)));  // One more, for the rounding.
     caller->slacks_seen = std::min(caller->slacks_seen + 1, kSlacksInMean);
-    caller->inverse_slack +=
-        (1 / absl::ToDoubleSeconds(slack) - caller->inverse_slack) / caller->slacks_seen;
+    caller->log_slack += (std::log(seconds) - caller->log_slack) / caller->slacks_seen;
   }
-  absl::Duration part = absl::InfiniteDuration();
-  if (caller->inverse_slack > 0) part = absl::Seconds(kPartOfSlack / caller->inverse_slack);
-  return std::min(core_->options.max_queue_wait, std::max(part, kShortestLimit));
+  if (caller->slacks_seen == 0) return core_->options.max_queue_wait;
+  return std::min(core_->options.max_queue_wait,
+                  absl::Seconds(kPartOfSlack * std::exp(caller->log_slack)));
 }
 
 absl::Status Admission::OnArrival(const Request& request) {

@@ -42,9 +42,9 @@ struct Caller {
   double allowance = 0;
   absl::Time refilled = absl::InfinitePast();
   CallerMetrics::One* metrics = nullptr;
-  // Each request could wait for some seconds and still end before its deadline: mean of the inverse
-  // of these seconds, and the number of requests of which it is the mean.
-  double inverse_slack = 0;
+  // Each request could wait for some seconds and still end before its deadline: mean of the
+  // logarithm of these seconds, and the number of requests of which it is the mean.
+  double log_slack = 0;
   int slacks_seen = 0;
 
   // Requests whose prompt a worker is computing, and the largest Turn() of these requests.

@@ -317,6 +317,24 @@ TEST_F(OverloadedCoreTest, ARequestThatWouldWaitForTooLongIsRefusedAtOnce) {
   EXPECT_FALSE(hub_->clients.at(other).status);
 }
 
+// One request that can hardly wait does not shorten the time that the same caller's other requests
+// may wait. (Behind a load balancer, all clients are one caller.)
+TEST_F(OverloadedCoreTest, AShortDeadlineDoesNotDecideForOtherRequests) {
+  Start(CoreHarness::Options());
+  for (int i = 0; i < 30; ++i) Arrive("a", 100, absl::Minutes(1));
+  for (int i = 0; i < 10; ++i) ServeOne(absl::Milliseconds(300));  // About 3 prompts per second.
+  bool refused = false;
+  for (int ms = 1; ms < 2000 && !refused; ++ms) {
+    refused = hub_->clients.at(Arrive("a", 100, absl::Milliseconds(ms))).status.has_value();
+  }
+  EXPECT_TRUE(refused);
+  // Their predicted wait is 6 s and more.
+  for (int i = 0; i < 10; ++i) {
+    const RequestKey patient = Arrive("a", 100, absl::Minutes(1));
+    EXPECT_FALSE(hub_->clients.at(patient).status) << StatusOf(patient);
+  }
+}
+
 TEST_F(OverloadedCoreTest, NoOneWaitsLongerThanMaxQueueWait) {
   RouterCoreOptions options = CoreHarness::Options();
   options.max_queue_wait = absl::Seconds(5);
