@@ -564,8 +564,10 @@ absl::Time Attempt::TooSilentAt(const Leg& leg) const {
       leg.prefill ? ticket_ && !times_.first_token : colocated_ && reserved_ && !handed_over_;
   const Worker* worker = workers_.Find(leg.worker);
   // A worker whose queue is empty, as it reports, has no reason to let the request wait.
-  const bool forgotten = (leg.prefill ? !ticket_ : colocated_ && !reserved_) && worker != nullptr &&
-                         worker->load.waiting() == 0;
+  const bool may_wait = leg.prefill  ? !ticket_
+                        : colocated_ ? !reserved_
+                                     : !handed_over_ && prefill_leg_ == nullptr;
+  const bool forgotten = may_wait && worker != nullptr && worker->load.waiting() == 0;
   if (!decodes && !computes_prompt && !forgotten) return absl::InfiniteFuture();
   uint64_t thousands = 1;
   if (!decodes && worker != nullptr) thousands += worker->prompt_tokens / 1000;

@@ -365,6 +365,33 @@ TEST_F(SickWorkersTest, ASilentStreamIsGivenUp) {
   EXPECT_EQ(metrics_.decode_failures.value(), 1u);
 }
 
+// A decode worker has reserved blocks and pulled the KV. Then it says nothing more.
+TEST_F(RouterCoreTest, ADecodeWorkerThatForgetsASequenceIsGivenUp) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  const LegKey prefill = h.PrefillLeg();
+  h.Ticket(prefill);
+  h.First(prefill);
+  const LegKey silent = h.DecodeLeg();
+  h.Reserve(silent);
+  h.End(prefill, absl::OkStatus());
+  const auto wait = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      h.Advance(absl::Seconds(1));
+      h.ReportAll();
+    }
+  };
+  for (auto& [key, load] : h.loads) load.set_waiting(1);
+  wait(100);
+  EXPECT_EQ(h.DecodeLeg(), silent) << "the sequence may wait for a place in the batch";
+  for (auto& [key, load] : h.loads) load.set_waiting(0);
+  wait(20);
+  EXPECT_EQ(h.DecodeLeg(), 0u);
+  ASSERT_NE(h.PrefillLeg(), 0u);
+  h.RunToEnd(h.PrefillLeg());
+  EXPECT_TRUE(h.clients.at(r).status->ok());
+}
+
 // A core with four workers.
 class EjectedWorkerTest : public ::testing::Test {
  protected:
