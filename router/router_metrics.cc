@@ -21,7 +21,9 @@ void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry) {
                          [router, member] { return double(router->counters().*member); });
   };
   counter("baton_router_requests_shed_total",
-          "Requests refused because the queue, or the inbox before the queue, was full.",
+          "Requests refused because the workers have too much to do: the queue or the inbox before it "
+          "was full, the predicted wait was too long, or the answer would have come after its "
+          "deadline.",
           &RouterCounters::shed);
   counter("baton_router_migrations_total",
           "Times a request went back to prefill because a worker failed it.",

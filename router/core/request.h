@@ -87,6 +87,12 @@ struct RequestSummary {
   uint32_t cached_tokens = 0, decode_cached_tokens = 0;
 };
 
+// The end of a request that is not tried again after a failure.
+struct GivesUp {
+  absl::Status status;
+  Counter* counter;  // Counts this reason.
+};
+
 // One answer to a client, from ClientArrived to ClientGone. The request is finished once
 // client.ended_at is set. An unfinished request is running while it has an attempt, and queued
 // while it has none.
@@ -160,9 +166,11 @@ struct Request {
   // Worker that broke the last attempt, and was counted in broken_in_a_row although it may have
   // died; 0: none.
   WorkerKey suspect = 0;
-  // Set while the request may not be tried again unless `suspect` turns out to have died. Then the
-  // status with which the request ends.
-  std::optional<absl::Status> gives_up;
+  // Time at which the retry after that was taken from the RetryBudget; not set if none was.
+  std::optional<absl::Time> retry_taken;
+  // Set while the request may not be tried again unless `suspect` turns out to have died: how it
+  // ends.
+  std::optional<GivesUp> gives_up;
   // Workers that the client's other answers were given last, by LegKind; 0: none.
   std::array<WorkerKey, std::size(kLegKinds)> siblings = {};
   absl::Status last_failure;  // Reason for which the last attempt ended.

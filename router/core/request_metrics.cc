@@ -171,6 +171,13 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
   registry->AddCounter("baton_router_retries_refused_total",
                        "Answers that failed because too many of the latest attempts were retries.",
                        {}, &retries_refused);
+  constexpr char kGivenUp[] =
+      "Answers that failed because several attempts in a row brought no token (broken), or because "
+      "of --max-migrations (migrations).";
+  registry->AddCounter("baton_router_given_up_total", kGivenUp, {{"limit", "broken"}},
+                       &broken_too_often);
+  registry->AddCounter("baton_router_given_up_total", kGivenUp, {{"limit", "migrations"}},
+                       &tried_too_often);
   constexpr char kRefused[] =
       "Tokens of prompts and expected tokens of answers that were refused because the workers have "
       "too much to do, by the role that is short of workers.";

@@ -88,7 +88,10 @@ struct RequestMetrics {
   std::array<Gauge, std::size(kUnusedReasons)> unused_prefill, unused_decode;
   // Requests that workers of each role have failed, and ejections of such workers.
   Counter prefill_failures, decode_failures, prefill_ejections, decode_ejections;
-  Counter retries_refused;  // Requests that failed because too many attempts were retries.
+  // Answers that failed because they were not tried again: because too many of the latest attempts
+  // were retries, because too many of their attempts in a row brought no token, or because there
+  // were too many attempts in all.
+  Counter retries_refused, broken_too_often, tried_too_often;
   // Tokens of prompts and expected tokens of answers that were refused because the workers have too
   // much to do, by the role of the workers that are short.
   Counter prefill_refused_tokens, decode_refused_tokens;

@@ -9,11 +9,14 @@ RetryBudget::Second& RetryBudget::At(absl::Time now) {
   for (Second& second : seconds_) {
     if (second.number <= number - kSeconds) second = {};
   }
-  // The remainder is negative before 1970, which a clock that was never set may show.
-  const int64_t place = (number % kSeconds + kSeconds) % kSeconds;
-  Second& second = seconds_[static_cast<size_t>(place)];
+  Second& second = PlaceOf(number);
   if (second.number != number) second = {.number = number};
   return second;
+}
+
+RetryBudget::Second& RetryBudget::PlaceOf(int64_t number) {
+  // The remainder is negative before 1970, which a clock that was never set may show.
+  return seconds_[static_cast<size_t>((number % kSeconds + kSeconds) % kSeconds)];
 }
 
 bool RetryBudget::Take(absl::Time now) {
@@ -22,6 +25,12 @@ bool RetryBudget::Take(absl::Time now) {
   if (retries() >= std::max(kAlways, share)) return false;
   ++second.retries;
   return true;
+}
+
+void RetryBudget::GiveBack(absl::Time taken) {
+  const int64_t number = absl::ToUnixSeconds(taken);
+  Second& second = PlaceOf(number);
+  if (second.number == number) --second.retries;
 }
 
 uint64_t RetryBudget::attempts() const {

@@ -21,6 +21,8 @@ class RetryBudget {
   void Began(absl::Time now) { ++At(now).attempts; }
   // Returns true, and counts a retry, if another retry is allowed now.
   bool Take(absl::Time now);
+  // Undoes a Take() at the time `taken` that has returned true.
+  void GiveBack(absl::Time taken);
   // Counts of the last ten seconds, as of the last call of Began() or Take().
   uint64_t attempts() const;
   uint64_t retries() const;
@@ -32,6 +34,8 @@ class RetryBudget {
   };
   // Returns the counts of the present second. Drops counts that are too old.
   Second& At(absl::Time now);
+  // Returns the place of the counts of a second, which may hold those of another second.
+  Second& PlaceOf(int64_t number);
 
   std::array<Second, kSeconds> seconds_;
 };

@@ -101,9 +101,11 @@ class RouterCore::Impl {
   // Destroys the attempt after a worker was lost, or after the sequence became too long for the
   // rotary table of its KV. The request goes back to the queue with the tokens so far, or ends.
   void Restart(Request& request, const AttemptEnd& end);
-  // Counts an attempt that a living worker broke. Returns the status with which the request ends if
-  // it may not be tried again.
-  absl::Status CountBroken(Request& request);
+  // Counts an attempt that a living worker broke. Returns how the request ends if it may not be
+  // tried again.
+  std::optional<GivesUp> CountBroken(Request& request);
+  // Returns true if the request's suspect has died. Then the attempt that it broke does not count.
+  bool Absolve(Request& request);
   // Tries requests again that would end now if their worker had not died.
   void StopSuspecting();
   // Count how workers have served the request, and eject a worker that fails too often.
@@ -403,10 +405,9 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
     return Fail(request, absl::DeadlineExceededError(end.status.message()));
   }
   absl::Duration pause;
-  if (const WorkerKey suspect = std::exchange(request.suspect, 0);
-      suspect != 0 && membership.workers().Dead(suspect, core.now)) {
-    --request.broken_in_a_row;
-  }
+  Absolve(request);
+  request.suspect = 0;
+  request.retry_taken.reset();
   if (generated > request.tokens_at_break) request.broken_in_a_row = 0;
   request.tokens_at_break = generated;
   // A sequence that is too long for its rotary table is no failure, and counts against no limit.
@@ -419,6 +420,7 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
     ++core.counters.migrations;
     const int migrations = ++request.summary.migrations, max = core.options.max_migrations;
     if (migrations > max) {
+      core.metrics->tried_too_often.Add();
       return Fail(request,
                   absl::UnavailableError(absl::StrCat(
                       "gave up after ", max, " retries; the last error: ", end.status.message())));
@@ -435,9 +437,7 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
         !absl::IsResourceExhausted(end.status) &&
         !membership.workers().Dead(end.worker, core.now)) {
       request.suspect = end.worker;
-      if (absl::Status counted = CountBroken(request); !counted.ok()) {
-        request.gives_up = std::move(counted);
-      }
+      request.gives_up = CountBroken(request);
     }
     if (absl::IsDataLoss(end.status) || absl::IsInternal(end.status)) request.refresh_cache = true;
     pause = PauseBefore(migrations);
@@ -447,27 +447,41 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
   queue.Add(request, /*front=*/false);
 }
 
-absl::Status RouterCore::Impl::CountBroken(Request& request) {
+std::optional<GivesUp> RouterCore::Impl::CountBroken(Request& request) {
   const absl::Status& error = request.last_failure;
   // Every worker would find the request invalid, so it is not tried at the cost of others.
   const auto status = [&](absl::Status otherwise) {
     return absl::IsInvalidArgument(error) ? error : otherwise;
   };
   if (++request.broken_in_a_row > core.options.max_broken) {
-    return status(absl::InternalError(absl::StrCat(
-        "gave up after ", request.broken_in_a_row,
-        " attempts in a row that failed without a new token; the last error: ", error.message())));
+    return GivesUp{status(absl::InternalError(absl::StrCat(
+                       "gave up after ", request.broken_in_a_row,
+                       " attempts in a row that failed without a new token; the last error: ",
+                       error.message()))),
+                   &core.metrics->broken_too_often};
   }
-  if (retries_.Take(core.now)) return absl::OkStatus();
-  core.metrics->retries_refused.Add();
-  return status(absl::UnavailableError(absl::StrCat(
-      "not tried again, because ", retries_.retries(), " of the last ", retries_.attempts(),
-      " attempts were retries; the last error: ", error.message())));
+  if (retries_.Take(core.now)) {
+    request.retry_taken = core.now;
+    return std::nullopt;
+  }
+  return GivesUp{
+      status(absl::UnavailableError(absl::StrCat(
+          "not tried again, because ", retries_.retries(), " of the last ", retries_.attempts(),
+          " attempts were retries; the last error: ", error.message()))),
+      &core.metrics->retries_refused};
+}
+
+bool RouterCore::Impl::Absolve(Request& request) {
+  if (request.suspect == 0 || !membership.workers().Dead(request.suspect, core.now)) return false;
+  request.suspect = 0;
+  --request.broken_in_a_row;
+  if (request.retry_taken) retries_.GiveBack(*std::exchange(request.retry_taken, std::nullopt));
+  return true;
 }
 
 void RouterCore::Impl::StopSuspecting() {
   for (auto& [key, request] : clients.all()) {
-    if (!request.gives_up || !membership.workers().Dead(request.suspect, core.now)) continue;
+    if (!Absolve(request) || !request.gives_up) continue;
     request.gives_up.reset();
     request.queue.not_before = absl::InfinitePast();
     queue.LookAgain();
@@ -586,7 +600,8 @@ void RouterCore::Impl::CheckTimers(Request& request) {
                                    "; the last error: ", request.last_failure.message())));
   } else if (entry.not_before <= core.now && request.gives_up) {
     if (!membership.workers().Dead(request.suspect, core.now)) {
-      return Fail(request, *std::exchange(request.gives_up, std::nullopt));
+      request.gives_up->counter->Add();
+      return Fail(request, std::move(request.gives_up->status));
     }
     StopSuspecting();
   } else if (entry.not_before <= core.now) {

@@ -113,6 +113,20 @@ TEST(RetryBudgetTest, ClocksThatWereNeverSetWorkToo) {
   EXPECT_EQ(budget.attempts(), 10u);
 }
 
+TEST(RetryBudgetTest, ARetryThatIsGivenBackMayBeTakenAgain) {
+  RetryBudget budget;
+  const absl::Time begin = absl::FromUnixSeconds(5);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(budget.Take(begin));
+  budget.GiveBack(begin);
+  EXPECT_EQ(budget.retries(), 9u);
+  EXPECT_TRUE(budget.Take(begin + absl::Seconds(9)));
+  EXPECT_FALSE(budget.Take(begin + absl::Seconds(9)));
+  // The place of the first second is another second's now.
+  EXPECT_TRUE(budget.Take(begin + absl::Seconds(10)));
+  budget.GiveBack(begin);
+  EXPECT_EQ(budget.retries(), 2u);
+}
+
 TEST(RetryBudgetTest, MoreRetriesAreAFifthOfTheAttempts) {
   RetryBudget budget;
   int retries = 0;
@@ -322,6 +336,13 @@ TEST_F(SickWorkersTest, AllRequestsOfAWorkerThatDiesAreTriedAgain) {
                   HasSubstr("not tried again, because 10 of the last "));
     }
     EXPECT_EQ(ended, dies ? 0 : 30);
+    EXPECT_EQ(metrics_.retries_refused.value(), dies ? 0u : 30u);
+    // If the worker died, the retries that are allowed after failures are still there.
+    legs.clear();
+    for (const auto& [key, leg] : hub_->legs) legs.push_back(key);
+    for (size_t i = 0; i < 10; ++i) hub_->End(legs[i], absl::InternalError("the device failed"));
+    hub_->Advance(absl::Milliseconds(400));
+    EXPECT_EQ(metrics_.retries_refused.value(), dies ? 0u : 40u);
     attached_.clear();
   }
 }
