@@ -21,13 +21,6 @@ namespace {
 
 constexpr size_t kMaxTenantBytes = 128;
 
-// Returns the RPC's deadline, converted to the clock of SteadyNow().
-absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
-  const auto deadline = context.deadline();
-  return deadline == decltype(deadline)::max() ? absl::InfiniteFuture()
-                                               : ToSteady(absl::FromChrono(deadline));
-}
-
 // Appends the bytes of each token as one value of a repeated field. In a message, millions of such
 // short strings would take ten times the memory.
 template <typename Ids>
@@ -53,6 +46,13 @@ class InferenceService::UnaryCall final : public OneRequestCall {
   UnaryCall(InferenceService* service, grpc::CallbackServerContext* context, Begin begin)
       : OneRequestCall(service, context), context_(context), begin_(std::move(begin)) {}
 
+  const grpc::CallbackServerContext& context() const { return *context_; }
+  // Returns OK while somebody waits for the answer. Any thread.
+  absl::Status Interrupted() const {
+    if (cancelled_) return absl::CancelledError("the client cancelled");
+    if (SteadyNow() < deadline()) return absl::OkStatus();
+    return absl::DeadlineExceededError("the deadline passed before the text was tokenised");
+  }
   // The call has a place of a CallLimit until gRPC is done with it.
   void Keep(CallLimit::Place place) { place_.emplace(std::move(place)); }
   // Ends the call with an answer, a message in its bytes.
@@ -70,6 +70,10 @@ class InferenceService::UnaryCall final : public OneRequestCall {
  private:
   void OnRequest(const grpc::ByteBuffer& request) override { begin_(this, request); }
   void EndWithoutRequest(const absl::Status& status) override { End(status); }
+  void OnCancel() override {
+    cancelled_ = true;
+    OneRequestCall::OnCancel();
+  }
   void OnDone() override {
     OneRequestCall::OnDone();
     delete this;
@@ -78,6 +82,7 @@ class InferenceService::UnaryCall final : public OneRequestCall {
   grpc::CallbackServerContext* const context_;
   const Begin begin_;
   std::optional<CallLimit::Place> place_;
+  std::atomic<bool> cancelled_ = false;
   grpc::ByteBuffer response_;
 };
 
@@ -172,10 +177,11 @@ void InferenceService::Begin(const std::shared_ptr<GenerateCall>& call, RequestK
   }
   if (deadline == absl::InfiniteFuture()) deadline = arrival + limits_.default_deadline;
   const auto shared = std::make_shared<const v1::GenerateRequest>(std::move(request));
-  status = RunOnText(caller, shared->text().size(),
-                     [this, call, key, shared, caller, arrival, deadline] {
-                       Admit(call, key, *shared, caller, arrival, deadline);
-                     });
+  size_t text_bytes = shared->text().size();
+  for (const std::string& word : shared->sampling().bad_words()) text_bytes += word.size();
+  status = RunOnText(caller, text_bytes, [this, call, key, shared, caller, arrival, deadline] {
+    Admit(call, key, *shared, caller, arrival, deadline);
+  });
   if (!status.ok()) {
     refused_(*shared, status);
     call->End(status);
@@ -264,13 +270,15 @@ void InferenceService::AddUnary(const char* name, CallLimit* limit) {
       call->Keep(*std::move(place));
     }
     const auto request = std::make_shared<Request>();
-    absl::Status status = ParseRequest(bytes, request.get());
+    const absl::StatusOr<std::string> caller = CallerOf(call->context());
+    absl::Status status = caller.status();
+    status.Update(ParseRequest(bytes, request.get()));
     if (status.ok()) {
-      status =
-          RunOnText(AddressOfPeer(call->peer()), request->ByteSizeLong(), [this, request, call] {
-            const auto answer = Answer(*request);
-            answer.ok() ? call->Answer(*answer) : call->End(answer.status());
-          });
+      status = RunOnText(*caller, request->ByteSizeLong(), [this, request, call] {
+        if (const absl::Status over = call->Interrupted(); !over.ok()) return call->End(over);
+        const auto answer = Answer(*request, *call);
+        answer.ok() ? call->Answer(*answer) : call->End(answer.status());
+      });
     }
     if (!status.ok()) call->End(status);
   };
@@ -279,15 +287,18 @@ void InferenceService::AddUnary(const char* name, CallLimit* limit) {
   });
 }
 
-absl::StatusOr<std::string> InferenceService::Answer(const v1::TokenizeRequest& request) {
+absl::StatusOr<std::string> InferenceService::Answer(const v1::TokenizeRequest& request,
+                                                     const UnaryCall& call) {
   RETURN_IF_ERROR(CheckModelName(request.model(), model_));
   RETURN_IF_ERROR(CheckTextSize("text", request.text(), limits_));
-  const EncodeOptions options = {
-      .parse_special = request.parse_special(),
-      .add_special = !request.has_add_special() || request.add_special()};
+  const EncodeOptions options = {.parse_special = request.parse_special(),
+                                 .add_special = !request.has_add_special() || request.add_special(),
+                                 .interrupted = [&call] { return call.Interrupted(); }};
   const absl::StatusOr<std::vector<TokenId>> ids =
       model_.tokenizer->Encode(request.text(), options);
-  if (!ids.ok()) return absl::InvalidArgumentError(absl::StrCat("text: ", ids.status().message()));
+  if (!ids.ok()) {
+    return absl::Status(ids.status().code(), absl::StrCat("text: ", ids.status().message()));
+  }
   v1::TokenizeResponse response;
   response.mutable_token_ids()->Add(ids->begin(), ids->end());
   std::string bytes = response.SerializeAsString();
@@ -295,7 +306,8 @@ absl::StatusOr<std::string> InferenceService::Answer(const v1::TokenizeRequest& 
   return bytes;
 }
 
-absl::StatusOr<std::string> InferenceService::Answer(const v1::DetokenizeRequest& request) {
+absl::StatusOr<std::string> InferenceService::Answer(const v1::DetokenizeRequest& request,
+                                                     const UnaryCall&) {
   RETURN_IF_ERROR(CheckModelName(request.model(), model_));
   if (static_cast<size_t>(request.token_ids_size()) > limits_.text_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("token_ids has ", request.token_ids_size(),
@@ -325,7 +337,8 @@ absl::StatusOr<std::string> InferenceService::Answer(const v1::DetokenizeRequest
   return answer;
 }
 
-absl::StatusOr<std::string> InferenceService::Answer(const v1::ListModelsRequest&) {
+absl::StatusOr<std::string> InferenceService::Answer(const v1::ListModelsRequest&,
+                                                     const UnaryCall&) {
   v1::ListModelsResponse response;
   v1::Model* model = response.add_models();
   model->set_name(model_.name);

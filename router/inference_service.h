@@ -62,9 +62,9 @@ class InferenceService final : public OneRequestService {
   template <typename Request>
   void AddUnary(const char* name, CallLimit* limit);
   // Return the answer as bytes.
-  absl::StatusOr<std::string> Answer(const v1::TokenizeRequest& request);
-  absl::StatusOr<std::string> Answer(const v1::DetokenizeRequest& request);
-  absl::StatusOr<std::string> Answer(const v1::ListModelsRequest& request);
+  absl::StatusOr<std::string> Answer(const v1::TokenizeRequest& request, const UnaryCall& call);
+  absl::StatusOr<std::string> Answer(const v1::DetokenizeRequest& request, const UnaryCall& call);
+  absl::StatusOr<std::string> Answer(const v1::ListModelsRequest& request, const UnaryCall& call);
   // Texts of more bytes are tokenised on the pool's threads.
   static constexpr size_t kLongText = 16 << 10;
   // Runs `work` on a text of `bytes` bytes, now or on a thread of the pool.

@@ -173,6 +173,25 @@ TEST(TokenizerTest, TemplateAddsWhatItSays) {
   EXPECT_THAT(LoadTestTokenizer("gpt2")->Encode("").value(), IsEmpty());
 }
 
+// Texts that are much longer than what is taken of them.
+TEST(TokenizerTest, EncodingStopsAtTheLimitAndWhenItIsInterrupted) {
+  for (const char* name : {"gpt2", "llama3", "qwen2"}) {
+    const auto tokenizer = LoadTestTokenizer(name);
+    std::string text;
+    while (text.size() < 1 << 20) text += "some words ";
+    const auto limited = tokenizer->Encode(text, {.max_tokens = 100});
+    EXPECT_EQ(limited.status().code(), absl::StatusCode::kOutOfRange) << name;
+    EXPECT_THAT(std::string(limited.status().message()), HasSubstr("more than 100 tokens"));
+    int asked = 0;
+    const auto interrupted = tokenizer->Encode(
+        text, {.interrupted = [&asked] {
+          return ++asked < 3 ? absl::OkStatus() : absl::CancelledError("nobody waits");
+        }});
+    EXPECT_EQ(interrupted.status(), absl::CancelledError("nobody waits")) << name;
+    EXPECT_EQ(asked, 3) << name;
+  }
+}
+
 TEST(TokenizerTest, TextThatIsNotUtf8IsRefusedWithThePlace) {
   const auto tokenizer = LoadTestTokenizer("gpt2");
   for (const auto& [text, message] :
