@@ -21,18 +21,23 @@ constexpr absl::Duration kAtDeadline = absl::Milliseconds(100);
 
 }  // namespace
 
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  return deadline == decltype(deadline)::max() ? absl::InfiniteFuture()
+                                               : ToSteady(absl::FromChrono(deadline));
+}
+
 OneRequestCall::OneRequestCall(OneRequestService* service,
                                const grpc::CallbackServerContext* context)
-    : service_(service), peer_(context->peer()), deadline_(absl::FromChrono(context->deadline())) {
+    : service_(service), peer_(context->peer()), deadline_(DeadlineOf(*context)) {
   service_->connections_->RpcBegins(peer_);
   // gRPC keeps what this begins until the whole object is made.
   key_ = service_->Begin(this);
 }
 
 void OneRequestCall::OnCancel() {
-  if (SystemNow() < deadline_ - kAtDeadline) {
-    service_->connections_->RpcCancelled(peer_, SteadyNow());
-  }
+  const absl::Time now = SteadyNow();
+  if (now < deadline_ - kAtDeadline) service_->connections_->RpcCancelled(peer_, now);
   service_->Cancelled(key_);
 }
 

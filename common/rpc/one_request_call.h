@@ -17,6 +17,9 @@ namespace baton {
 
 class OneRequestService;
 
+// Returns the RPC's deadline, converted to the clock of SteadyNow().
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
+
 // An RPC to which the client sends one request, as raw bytes. For gRPC it is one with two streams,
 // which looks the same on the wire. So the object exists as soon as the client has begun the RPC:
 // the RPC counts for its connection, and it ends if its request does not come. gRPC's own reactors
@@ -25,8 +28,10 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
  public:
   OneRequestCall(OneRequestService* service, const grpc::CallbackServerContext* context);
 
-  // Client of the RPC, as gRPC writes its address. Any thread.
+  // Client of the RPC, as gRPC writes its address, and the RPC's deadline by SteadyNow(). Any
+  // thread.
   const std::string& peer() const { return peer_; }
+  absl::Time deadline() const { return deadline_; }
 
  protected:
   // Called at most once, on a thread of gRPC, when the request has come.
