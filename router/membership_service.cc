@@ -1,5 +1,6 @@
 #include "router/membership_service.h"
 
+#include <atomic>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -86,6 +87,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   struct Service {
     std::function<void(CoreEvent)> tell;
     std::function<void(const absl::Status& why)> warn_refused;
+    std::function<void()> cancelled;
     std::function<void()> done;
     std::string token;
     absl::Duration connect_limit;
@@ -95,6 +97,11 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   void Start(std::shared_ptr<AttachCall> self) {
     self_ = std::move(self);
     StartRead(&report_);
+  }
+
+  // True if the worker has registered, or if the stream began less than `limit` ago.
+  bool InTime(absl::Time now, absl::Duration limit) const {
+    return registered_ || now < began_ + limit;
   }
 
   void Taken() {
@@ -144,7 +151,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
           if (end_) return;
           reading_ = false;
         }
-        if (!std::exchange(registered_, true)) {
+        if (!registered_.exchange(true)) {
           AskIdentity();
         } else {
           Pass();
@@ -234,6 +241,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   }
 
   void OnCancel() override {
+    service_.cancelled();
     {
       MutexLock lock(&mutex_);
       if (reading_) return;  // The pending read fails and then closes the stream.
@@ -251,7 +259,8 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   const Service service_;
   std::shared_ptr<AttachCall> self_;
   v1::WorkerReport report_;  // Owned by the pending read, or else by the pending identity call.
-  bool registered_ = false;  // Used only while a read is handled.
+  const absl::Time began_ = SteadyNow();
+  std::atomic<bool> registered_ = false;  // Set only while a read is handled.
   Mutex mutex_;
   v1::RouterCommand command_ ABSL_GUARDED_BY(mutex_);  // Owned by the pending write.
   bool reading_ ABSL_GUARDED_BY(mutex_) = true;
@@ -269,15 +278,28 @@ namespace {
 // A stream that is refused before anything is read from it.
 class Refused final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
  public:
-  explicit Refused(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
-  void OnDone() override { delete this; }
+  Refused(const absl::Status& status, std::function<void()> done) : done_(std::move(done)) {
+    Finish(ToGrpcStatus(status));
+  }
+  void OnDone() override {
+    done_();
+    delete this;
+  }
+
+ private:
+  const std::function<void()> done_;
 };
 
 }  // namespace
 
 MembershipService::MembershipService(std::string token, absl::Duration connect_limit,
+                                     absl::Duration request_limit, Connections* connections,
                                      std::function<void(CoreEvent)> tell)
-    : token_(std::move(token)), connect_limit_(connect_limit), tell_(std::move(tell)) {}
+    : token_(std::move(token)),
+      connect_limit_(connect_limit),
+      request_limit_(request_limit),
+      connections_(connections),
+      tell_(std::move(tell)) {}
 MembershipService::~MembershipService() = default;
 
 std::shared_ptr<AttachCall> MembershipService::Find(AttachKey attach) {
@@ -288,6 +310,9 @@ std::shared_ptr<AttachCall> MembershipService::Find(AttachKey attach) {
 
 grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService::Attach(
     grpc::CallbackServerContext* context) {
+  const std::string peer = context->peer();
+  connections_->RpcBegins(peer);
+  const auto ended = [this, peer] { connections_->RpcEnds(peer); };
   absl::Status status = CheckToken(*context, token_);
   // A worker that has a token refuses calls without one, so it would fail every request of this
   // router.
@@ -297,16 +322,17 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
         "--attach-token");
   }
   if (!status.ok()) {
-    WarnRefused(context->peer(), status);
-    return new Refused(status);
+    WarnRefused(peer, status);
+    return new Refused(status, ended);
   }
   const AttachKey key = next_key_++;
   AttachCall::Service service = {
       .tell = tell_,
-      .warn_refused = [this,
-                       peer = context->peer()](const absl::Status& why) { WarnRefused(peer, why); },
+      .warn_refused = [this, peer](const absl::Status& why) { WarnRefused(peer, why); },
+      .cancelled = [this, peer] { connections_->RpcCancelled(peer, SteadyNow()); },
       .done =
-          [this, key] {
+          [this, key, ended] {
+            ended();
             MutexLock lock(&mutex_);
             calls_.erase(key);
           },
@@ -315,7 +341,7 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
   auto call = std::make_shared<AttachCall>(key, std::move(service));
   {
     MutexLock lock(&mutex_);
-    if (!closed_.ok()) return new Refused(closed_);
+    if (!closed_.ok()) return new Refused(closed_, ended);
     calls_[key] = call;
   }
   call->Start(call);
@@ -342,6 +368,20 @@ void MembershipService::Send(AttachKey attach, const v1::Peers& peers) {
 void MembershipService::Close(AttachKey attach, const absl::Status& status) {
   if (const auto call = Find(attach)) call->Close(status);
 }
+void MembershipService::EndWithoutRegistrations(absl::Time now) {
+  std::vector<std::shared_ptr<AttachCall>> late;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [key, call] : calls_) {
+      if (!call->InTime(now, request_limit_)) late.push_back(call);
+    }
+  }
+  for (const auto& call : late) {
+    call->Close(absl::DeadlineExceededError(
+        absl::StrCat("no registration came within ", absl::FormatDuration(request_limit_))));
+  }
+}
+
 void MembershipService::CloseAll(const absl::Status& status) {
   std::vector<std::shared_ptr<AttachCall>> calls;
   {

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/membership.grpc.pb.h"
 #include "common/base/mutex.h"
+#include "common/rpc/connections.h"
 #include "router/core/core_events.h"
 
 namespace baton {
@@ -26,9 +27,10 @@ class MembershipService final
  public:
   // `tell` is called on any thread, and must not block. At most one report of each stream is on its
   // way to the core. A worker that does not answer at its address within `connect_limit` is
-  // refused.
-  MembershipService(std::string token, absl::Duration connect_limit,
-                    std::function<void(CoreEvent)> tell);
+  // refused. A registration must come within `request_limit` after its stream began. Streams count
+  // as RPCs of their connection; `connections` outlives the service.
+  MembershipService(std::string token, absl::Duration connect_limit, absl::Duration request_limit,
+                    Connections* connections, std::function<void(CoreEvent)> tell);
   // All streams must have ended: the server that offers this service is shut down first.
   ~MembershipService() override;
 
@@ -36,6 +38,8 @@ class MembershipService final
   void Taken(AttachKey attach);  // The core has taken a report, so the next may be read.
   void Send(AttachKey attach, const v1::Peers& peers);
   void Close(AttachKey attach, const absl::Status& status);
+  // Ends streams whose registrations have not come in time. Call it again and again. Any thread.
+  void EndWithoutRegistrations(absl::Time now);
   // Closes all streams with `status`, and from now on every new stream. Any thread.
   void CloseAll(const absl::Status& status);
 
@@ -49,7 +53,8 @@ class MembershipService final
   void WarnRefused(const std::string& peer, const absl::Status& why);
 
   const std::string token_;
-  const absl::Duration connect_limit_;
+  const absl::Duration connect_limit_, request_limit_;
+  Connections* const connections_;
   const std::function<void(CoreEvent)> tell_;
   std::atomic<AttachKey> next_key_ = 1;
   Mutex mutex_;

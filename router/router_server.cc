@@ -93,7 +93,7 @@ struct RouterServer::Parts {
             [this](const v1::GenerateRequest& request, const absl::Status& status) {
               Refuse(request, status);
             }),
-        membership(options.token, options.connect_limit,
+        membership(options.token, options.connect_limit, options.limits.request_limit, &connections,
                    [this](CoreEvent event) { Tell(std::move(event)); }),
         legs(options.token, [this](CoreEvent event) { Tell(std::move(event)); }),
         core(CoreOptions(options, &metrics)) {}
@@ -320,6 +320,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
       [parts](absl::Time now) {
         parts->WatchPulse(now);
         parts->inference.EndWithoutRequests(now);
+        parts->membership.EndWithoutRegistrations(now);
         parts->free_memory.TrimIfDue(now);
         return false;
       });

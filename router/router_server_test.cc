@@ -679,6 +679,35 @@ TEST_F(RouterServerTest, AMessageOfAWorkerThatIsTooLongIsRefused) {
   EXPECT_THAT(status.error_message(), HasSubstr("bytes; at most 1048576"));
 }
 
+TEST_F(RouterServerTest, AttachStreamsCountForTheirConnection) {
+  RouterServer::Options options;
+  options.connections.cancels_per_second = 20;
+  StartRouter(options);
+  const auto membership = v1::Membership::NewStub(channel_);
+  for (int i = 0; i < 10'000 && router_->connections().cut == 0; ++i) {
+    grpc::ClientContext context;
+    const auto stream = membership->Attach(&context);
+    context.TryCancel();
+    stream->Finish();
+  }
+  EXPECT_GE(router_->connections().cut, 1u);
+}
+
+TEST_F(RouterServerTest, AnAttachStreamWithoutARegistrationEnds) {
+  RouterServer::Options options;
+  options.limits.request_limit = absl::Milliseconds(50);
+  options.hang_limit = absl::Milliseconds(200);
+  StartRouter(options);
+  const auto membership = v1::Membership::NewStub(channel_);
+  grpc::ClientContext context;
+  const auto stream = membership->Attach(&context);
+  v1::RouterCommand command;
+  EXPECT_FALSE(stream->Read(&command));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_THAT(status.error_message(), HasSubstr("no registration came within 50ms"));
+}
+
 // No worker is attached, so the request waits until its time is over.
 TEST_F(RouterServerTest, ARequestWithoutADeadlineGetsTheRouters) {
   RouterServer::Options options;
