@@ -15,6 +15,7 @@ struct Totals {
   int answered = 0, cancelled = 0, given_up = 0, with_hit = 0, with_decode_hit = 0;
   uint64_t cached_tokens = 0, data_loss = 0, migrations = 0;
   int kills = 0, broken_rpcs = 0;  // killed workers, and their open RPCs
+  uint64_t steps_ahead = 0;  // steps that began before the tokens of the one before were there
   int by_other_routers = 0;        // requests that a router other than the first has answered
 };
 
@@ -76,11 +77,13 @@ class History {
         continue;
       }
       EXPECT_EQ(client->tokens, expected) << request.request_id;
+      ExpectLogprobs(*client, request, 0);
       ASSERT_EQ(client->others.size(), static_cast<size_t>(request.answers - 1));
       for (const auto& [index, tokens] : client->others) {
         CheckedRequest one = request;
         one.sampling.answer_index = index;
         EXPECT_EQ(tokens, cluster_.Expected(one)) << request.request_id << ", answer " << index;
+        ExpectLogprobs(*client, one, index);
       }
       const uint32_t cached = client->summary->usage().cached_tokens();
       const uint32_t decode_cached = client->summary->decode_cached_tokens();
@@ -107,6 +110,7 @@ class History {
       totals->data_loss += counters.data_loss;
       totals->migrations += counters.migrations;
     }
+    totals->steps_ahead += cluster_.steps_ahead();
     totals->kills += kills_;
     totals->broken_rpcs += broken_rpcs_;
   }
@@ -114,6 +118,16 @@ class History {
  private:
   static constexpr int kContext = 128, kBlockTokens = 8;
   static constexpr absl::Duration kForgetAfter = absl::Milliseconds(500);
+
+  // A token's logprob depends on all logits of its position. So it is a hash of them.
+  void ExpectLogprobs(const SimClient& client, const CheckedRequest& request, uint32_t index) {
+    if (!request.sampling.logprobs) return;
+    std::vector<float> expected;
+    cluster_.Expected(request, 0, &expected);
+    const auto found = client.logprobs.find(index);
+    ASSERT_TRUE(found != client.logprobs.end()) << request.request_id;
+    EXPECT_EQ(found->second, expected) << request.request_id << ", answer " << index;
+  }
 
   // Returns a random number from 0 to n-1.
   int Below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
@@ -149,6 +163,7 @@ class History {
       router->forget_after = kForgetAfter;
     };
     options.routers = Between(random, 1, 3);
+    options.one_step_ahead = random() % 2 == 0;
     return options;
   }
 
@@ -189,6 +204,7 @@ class History {
     if (Below(6) == 0) request.sampling.stop_tokens = Tokens(20);
     if (Below(6) == 0) request.sampling.repetition_penalty = 1.3f;
     if (Below(10) == 0) request.sampling.prompt_logprobs = 0;
+    if (Below(2) == 0) request.sampling.logprobs = 0;
     if (Below(5) == 0) request.answers = 2 + Below(2);
     if (Below(5) == 0) request.cache_salt = Below(2) == 0 ? "a" : "b";
     if (Below(12) == 0) request.prefix_cache = false;
@@ -244,8 +260,8 @@ TEST(PrefixCacheSimTest, AnswersAreThoseWithoutACacheAndEveryBlockComesBack) {
             << totals.with_decode_hit << " with a hit at decode, " << totals.cached_tokens
             << " tokens cached, " << totals.data_loss << " found corrupt, " << totals.migrations
             << " migrations, " << totals.kills << " kills that broke " << totals.broken_rpcs
-            << " RPCs, " << totals.by_other_routers
-            << " answered by other routers than the first\n";
+            << " RPCs, " << totals.by_other_routers << " answered by other routers than the first, "
+            << totals.steps_ahead << " steps ahead\n";
   if (histories < 1000 || ::testing::Test::HasFailure()) return;
   EXPECT_GT(totals.with_hit, totals.answered / 4);
   EXPECT_GT(totals.with_decode_hit, totals.answered / 10);
@@ -255,6 +271,7 @@ TEST(PrefixCacheSimTest, AnswersAreThoseWithoutACacheAndEveryBlockComesBack) {
   EXPECT_GT(totals.kills, histories / 4);
   EXPECT_GT(totals.broken_rpcs, histories / 4);
   EXPECT_GT(totals.by_other_routers, totals.answered / 4);
+  EXPECT_GT(totals.steps_ahead, static_cast<uint64_t>(totals.answered));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/engine/fake_model.h"
+#include "common/engine/late_backend.h"
 #include "common/rpc/limits.h"
 #include "common/sampling/sampler.h"
 #include "common/worker/cache_proto.h"
@@ -234,10 +235,15 @@ SimCluster::Worker* SimCluster::CreateWorker(v1::WorkerRole role, int model,
   worker->transport =
       std::make_unique<FaultyTransport>(worker->wire.get(), random_(), [this] { return now_; });
   const Options::StepTimes& times = prefills ? options_.prefill_times : options_.decode_times;
-  worker->backend = CreateFakeBackend(
-      {.per_step = times.per_step, .per_row = times.per_row, .spend = [worker](absl::Duration d) {
-         worker->spent += d;
-       }});
+  FakeBackendOptions fake = {.per_step = times.per_step,
+                             .per_row = times.per_row,
+                             .spend = [worker](absl::Duration d) { worker->spent += d; }};
+  if (options_.one_step_ahead && !prefills) {
+    worker->backend = std::make_unique<LateBackend>(
+        LateBackendOptions{.fake = std::move(fake), .seed = random_() | 1});
+  } else {
+    worker->backend = CreateFakeBackend(std::move(fake));
+  }
   KvPlane::Options plane;
   plane.epoch = workers_.size();
   plane.numerics_id = worker->backend->numerics_id();
@@ -263,6 +269,7 @@ SimCluster::Worker* SimCluster::CreateWorker(v1::WorkerRole role, int model,
   } else {
     DecodeWorker::Options decode = options_.decode;
     decode.cache = cache;
+    decode.metrics = &decode_metrics_;
     worker->puller = KvPuller::Create(worker->plane.get(), {});
     worker->decode = DecodeWorker::Create(decode, models_[model].get(), worker->backend.get(),
                                           worker->plane.get(), worker->puller.get(), on_kv_thread)
@@ -351,8 +358,10 @@ void SimCluster::NoteModel(const std::string& request_id, const Worker& worker) 
   EXPECT_EQ(found->second, worker.model) << request_id << " was begun with another model";
 }
 
-std::vector<TokenId> SimCluster::Expected(const CheckedRequest& request, int model) const {
-  const SamplingOptions& sampling = request.sampling;
+std::vector<TokenId> SimCluster::Expected(const CheckedRequest& request, int model,
+                                          std::vector<float>* logprobs) const {
+  SamplingOptions sampling = request.sampling;
+  if (logprobs != nullptr) sampling.logprobs = 0;
   const RopeConfig& rope = models_[model]->config().rope;
   std::vector<TokenId> tokens = request.prompt;
   int reach = 0;  // number of tokens that the rotary table of `oracle` covers
@@ -372,9 +381,10 @@ std::vector<TokenId> SimCluster::Expected(const CheckedRequest& request, int mod
     }
     oracle->Logits(absl::MakeSpan(logits));
     const int generated = static_cast<int>(answer.size());
-    const TokenId id =
-        sampler.Sample(absl::MakeSpan(logits), sampling, prompt + generated, generated, &history)
-            ->id;
+    const SampledToken token =
+        *sampler.Sample(absl::MakeSpan(logits), sampling, prompt + generated, generated, &history);
+    const TokenId id = token.id;
+    if (logprobs != nullptr) logprobs->push_back(*token.logprob);
     answer.push_back(id);
     tokens.push_back(id);
     history.Append(id);
@@ -564,6 +574,7 @@ void SimCluster::SendToClientNow(Router* router, SendToClient action) {
     std::vector<TokenId>& tokens = index == 0 ? client->tokens : client->others[index];
     ASSERT_EQ(token.position(), client->request.prompt.size() + tokens.size());
     tokens.push_back(token.token_id());
+    if (token.has_logprob()) client->logprobs[index].push_back(token.logprob());
     if (index == 0) client->times.push_back(now_);
   }
   for (const v1::Token& token : action.event.prompt_logprobs().tokens()) {

@@ -34,6 +34,8 @@ struct SimClient {
   std::vector<TokenId> tokens;  // in order; a token out of order fails the test
   // Tokens of all answers but answer 0, by the index of the answer.
   std::map<uint32_t, std::vector<TokenId>> others;
+  // Logprobs of the tokens of each answer that came with one, by the index of the answer.
+  std::map<uint32_t, std::vector<float>> logprobs;
   std::vector<v1::Token> scores;  // tokens of the prompt, with logprobs
   std::vector<absl::Time> times;
   std::optional<v1::Finished> finished;
@@ -75,6 +77,9 @@ class SimCluster {
     // table.
     int long_rope_from = 0;
     bool prefix_cache = true;
+    // If true, decode workers start a step before they have the tokens of the one before, as they
+    // do with a GPU (LateBackend).
+    bool one_step_ahead = false;
     // Max memory of each router's index of KV blocks, in bytes; 0: the routers have none.
     size_t prefix_index_bytes = 1 << 20;
     absl::Duration report_interval = absl::Milliseconds(250);  // between two load reports
@@ -95,8 +100,10 @@ class SimCluster {
   explicit SimCluster(Options options);
   ~SimCluster();
 
-  // Returns the answer that workers of `model` must give to this request.
-  std::vector<TokenId> Expected(const CheckedRequest& request, int model = 0) const;
+  // Returns the answer that workers of `model` must give to this request. If `logprobs` is not
+  // null, sets it to the logprobs of the tokens.
+  std::vector<TokenId> Expected(const CheckedRequest& request, int model = 0,
+                                std::vector<float>* logprobs = nullptr) const;
   // Returns the logprobs of the request's prompt, from the second token on.
   std::vector<float> ExpectedScores(const CheckedRequest& request) const;
 
@@ -139,6 +146,9 @@ class SimCluster {
   void SetHealth(int worker, Health health);
 
   // Sets the faults of every decode worker's transport, from now on. Restarted workers keep them.
+  // Number of steps that decode workers, dead ones included, have started before they had the
+  // tokens of the step before.
+  uint64_t steps_ahead() const { return decode_metrics_.steps_ahead.value(); }
   void SetFaults(const FaultyTransport::Faults& faults);
   // Fails the test if a block, lease, pull, job, leg or request is left, at a router or at a worker
   // that was not killed.
@@ -204,6 +214,7 @@ class SimCluster {
   std::map<std::string, int> model_of_;  // model of each request, by request id
   KvLayout layout_;
   InProcessFabric fabric_;
+  DecodeMetrics decode_metrics_;  // of all decode workers
   std::vector<std::unique_ptr<Router>> routers_;
   std::vector<std::unique_ptr<Worker>> workers_;
   FaultyTransport::Faults faults_;
