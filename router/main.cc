@@ -51,8 +51,11 @@ ABSL_FLAG(
     "max memory for the names of the KV blocks that workers keep, such as 64Mi; some 100 bytes "
     "for each block of a long prompt; 0: the router does not know what workers keep");
 ABSL_FLAG(int, auto_prompt_tokens, 64,
-          "mode auto: decode workers compute prompts of which they lack up to this many tokens (0 "
-          "to 100000000)");
+          "mode auto: decode workers compute prompts of up to this many tokens (0 to 100000000)");
+ABSL_FLAG(
+    int, auto_uncached_tokens, 256,
+    "mode auto: a decode worker computes a prompt of which it has cached a part, and lacks up to "
+    "this many tokens; the default is what it computes of prompts in one step (0 to 100000000)");
 ABSL_FLAG(int, auto_queue_tokens, 4096,
           "mode auto: decode workers also compute longer prompts while every prefill worker has "
           "more than this many prompt tokens left to compute (0 to 100000000)");
@@ -144,7 +147,8 @@ std::vector<FlagGroup> FlagGroups() {
   return {
       {"Addresses", "listen attach-token metrics-listen"},
       {"Model", "model model-name serve-identity identity-lead"},
-      {"Choice of workers", "mode policy prefix-index-bytes auto-prompt-tokens auto-queue-tokens"},
+      {"Choice of workers",
+       "mode policy prefix-index-bytes auto-prompt-tokens auto-uncached-tokens auto-queue-tokens"},
       {"Limits of requests",
        "max-queued max-queue-wait max-queued-per-caller max-running-per-caller "
        "max-tokens-per-minute-per-caller trust-tenant-metadata max-prompts-per-worker "
@@ -223,6 +227,8 @@ RouterServer::Options OptionsFromFlags() {
   core.policy_seed = RandomU64();
   core.prefix_index_bytes = IndexBytesFromFlag();
   core.prefix_index_key = RandomU64();
+  core.auto_uncached_tokens =
+      CheckedInt("auto-uncached-tokens", absl::GetFlag(FLAGS_auto_uncached_tokens), 0, 100000000);
   core.auto_prompt_tokens =
       CheckedInt("auto-prompt-tokens", absl::GetFlag(FLAGS_auto_prompt_tokens), 0, 100000000);
   core.auto_queue_tokens =

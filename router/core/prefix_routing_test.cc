@@ -238,12 +238,18 @@ TEST_F(PrefixRoutingTest, ARequestThatMayFindNothingGoesAnywhere) {
 TEST_F(PrefixRoutingTest, AutoLetsADecodeWorkerComputeAShortRest) {
   Begin(v1::SERVING_MODE_AUTO);
   Keeps(d2_, Names(1, 8));
-  // 64 tokens are the limit of auto_prompt_tokens.
-  EXPECT_THAT(Serve(Request(Names(1, 8), /*more=*/64)), Pair("d2:1", "d2:1"));
+  // 256 tokens are the limit of auto_uncached_tokens.
+  EXPECT_THAT(Serve(Request(Names(1, 8), /*more=*/256)), Pair("d2:1", "d2:1"));
   Keeps(d2_, Names(1, 8));
   hub().Advance(absl::Seconds(6));
   hub().ReportAll();
-  EXPECT_EQ(Serve(Request(Names(1, 8), /*more=*/65)).first[0], 'p');
+  EXPECT_EQ(Serve(Request(Names(1, 8), /*more=*/257)).first[0], 'p');
+}
+
+TEST_F(PrefixRoutingTest, AutoSendsAPromptOfWhichNothingIsCachedToAPrefillWorker) {
+  Begin(v1::SERVING_MODE_AUTO);
+  Keeps(d2_, Names(1, 8));
+  EXPECT_EQ(Serve(Request(Names(50, 8))).first[0], 'p');
 }
 
 TEST_F(PrefixRoutingTest, AutoPassesOverADecodeWorkerWithALongQueue) {

@@ -46,7 +46,7 @@ class RequestQueue::Round {
         now_(core.now) {
     short_places_.tokens = static_cast<uint64_t>(core.options.auto_queue_tokens);
     cached_places_ = short_places_;
-    cached_places_.uncached = static_cast<uint64_t>(core.options.auto_prompt_tokens);
+    cached_places_.uncached = static_cast<uint64_t>(core.options.auto_uncached_tokens);
   }
 
   // Returns kBusy if some workers fit the request but none can take another prompt now. A worker
@@ -93,8 +93,8 @@ class RequestQueue::Round {
  private:
   // Routes of a request. kShortSplit: to a prefill worker with at most auto_queue_tokens waiting
   // tokens. kSplit: to any prefill worker. kColocated: to a decode worker alone. kCached: to a
-  // decode worker alone that has all but at most auto_prompt_tokens of the prompt cached, and at
-  // most auto_queue_tokens waiting tokens.
+  // decode worker alone that has some of the prompt cached, and all but at most
+  // auto_uncached_tokens, and at most auto_queue_tokens waiting tokens.
   enum Route { kShortSplit, kSplit, kColocated, kCached, kRoutes };
 
   // Returns the kinds of workers (Route) that are tried for the request, in order.
@@ -121,7 +121,9 @@ class RequestQueue::Round {
       if (all_busy(kColocated)) return Choice::kNone;
       // Another route is tried if no worker has the prompt cached, or the ones that have it are
       // busy.
-      const Choice choice = workers_->ChooseColocated(need, cached_places_, now_, chosen);
+      WorkerTable::Places places = cached_places_;
+      places.uncached = std::min(places.uncached, static_cast<uint64_t>(need.prompt_tokens - 1));
+      const Choice choice = workers_->ChooseColocated(need, places, now_, chosen);
       return choice == Choice::kTaken ? choice : Choice::kNone;
     }
     if (all_busy(route)) return Choice::kBusy;

@@ -36,9 +36,11 @@ struct RouterCoreOptions {
 
   // Mode of requests that name no mode.
   v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;
-  // In mode AUTO, the decode worker computes a prompt of at most `auto_prompt_tokens`. It also
-  // computes longer prompts while every prefill worker has more than `auto_queue_tokens` waiting.
+  // In mode AUTO, the decode worker computes a prompt of at most `auto_prompt_tokens`, and one of
+  // which it has cached some, and all but at most `auto_uncached_tokens`. It also computes longer
+  // prompts while every prefill worker has more than `auto_queue_tokens` waiting.
   int auto_prompt_tokens = 64;
+  int auto_uncached_tokens = 256;
   int auto_queue_tokens = 4096;
 
   // The rule by which one of several workers is chosen, and the seed of the rule's random choices.
