@@ -94,6 +94,9 @@ class History {
       if (!request.prefix_cache || scores) {
         EXPECT_EQ(cached, 0u) << request.request_id;
       }
+      if (!request.prefix_cache) {
+        EXPECT_EQ(decode_cached, 0u) << request.request_id;
+      }
       EXPECT_EQ(cached % kBlockTokens, 0u);
       EXPECT_LT(cached, request.prompt.size());
       ++totals->answered;
