@@ -331,10 +331,12 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
       .warn_refused = [this, peer](const absl::Status& why) { WarnRefused(peer, why); },
       .cancelled = [this, peer] { connections_->RpcCancelled(peer, SteadyNow()); },
       .done =
-          [this, key, ended] {
+          [this, key, peer, ended] {
             ended();
             MutexLock lock(&mutex_);
             calls_.erase(key);
+            const auto of = calls_of_.find(peer);
+            if (--of->second == 0) calls_of_.erase(of);
           },
       .token = token_,
       .connect_limit = connect_limit_};
@@ -342,6 +344,14 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
   {
     MutexLock lock(&mutex_);
     if (!closed_.ok()) return new Refused(closed_, ended);
+    int& streams = calls_of_[peer];
+    if (streams == kStreams) {
+      return new Refused(
+          absl::ResourceExhaustedError(absl::StrCat("this connection has ", kStreams,
+                                                    " Attach streams already, which is the limit")),
+          ended);
+    }
+    ++streams;
     calls_[key] = call;
   }
   call->Start(call);

@@ -28,7 +28,9 @@ class MembershipService final
   // `tell` is called on any thread, and must not block. At most one report of each stream is on its
   // way to the core. A worker that does not answer at its address within `connect_limit` is
   // refused. A registration must come within `request_limit` after its stream began. Streams count
-  // as RPCs of their connection; `connections` outlives the service.
+  // as RPCs of their connection, which has at most kStreams: a worker has one, and a message that
+  // is being read takes memory. `connections` outlives the service.
+  static constexpr int kStreams = 4;
   MembershipService(std::string token, absl::Duration connect_limit, absl::Duration request_limit,
                     Connections* connections, std::function<void(CoreEvent)> tell);
   // All streams must have ended: the server that offers this service is shut down first.
@@ -59,6 +61,7 @@ class MembershipService final
   std::atomic<AttachKey> next_key_ = 1;
   Mutex mutex_;
   std::map<AttachKey, std::shared_ptr<AttachCall>> calls_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int> calls_of_ ABSL_GUARDED_BY(mutex_);  // Streams of each connection.
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   // Time until which a warning is not repeated, by host and reason.
   std::map<std::string, absl::Time> warned_ ABSL_GUARDED_BY(mutex_);

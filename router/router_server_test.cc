@@ -693,6 +693,28 @@ TEST_F(RouterServerTest, AttachStreamsCountForTheirConnection) {
   EXPECT_GE(router_->connections().cut, 1u);
 }
 
+TEST_F(RouterServerTest, AConnectionHasFewAttachStreams) {
+  StartRouter();
+  const auto membership = v1::Membership::NewStub(channel_);
+  struct Stream {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerReport, v1::RouterCommand>> stream;
+  };
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (int i = 0; i < 4; ++i) {
+    streams.push_back(std::make_unique<Stream>());
+    streams.back()->stream = membership->Attach(&streams.back()->context);
+  }
+  grpc::ClientContext context;
+  const grpc::Status status = membership->Attach(&context)->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("has 4 Attach streams already"));
+  for (const auto& one : streams) {
+    one->context.TryCancel();
+    one->stream->Finish();
+  }
+}
+
 TEST_F(RouterServerTest, AnAttachStreamWithoutARegistrationEnds) {
   RouterServer::Options options;
   options.limits.request_limit = absl::Milliseconds(50);
