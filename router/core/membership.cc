@@ -33,8 +33,10 @@ bool WantsPair(v1::ServingMode mode) { return mode == v1::SERVING_MODE_DISAGGREG
 Membership::Membership(CoreContext* core)
     : core_(core),
       caches_(core),
-      workers_(core->options.report_limit, core->options.pair_wait, CreatePolicy(core->options),
-               &caches_),
+      // Ends before the requests that came when the worker left stop waiting for it, so that those
+      // of them that need no such worker can still be answered.
+      workers_(core->options.report_limit, core->options.pair_wait * 3 / 4,
+               CreatePolicy(core->options), &caches_),
       served_(core->options.serve_identity, core->options.identity_lead) {}
 
 const Worker* Membership::Attach(const WorkerAttached& event, std::vector<WorkerKey>* replaced) {
@@ -90,7 +92,7 @@ void Membership::Drain() {
 }
 
 bool Membership::Refresh() {
-  workers_.RefreshPairs(core_->now);
+  const bool smaller = workers_.RefreshPairs(core_->now);
   ServedIdentity::Offers offers;
   for (const auto& [identity, all] : workers_.identities()) {
     offers[identity] = {.usable = all.Usable(core_->options.mode),
@@ -112,7 +114,7 @@ bool Membership::Refresh() {
            {"usable_of_leader", offers[*served_.leader()].usable},
            {"changes_in", absl::FormatDuration(served_.ChangesAt() - core_->now)}});
     }
-    return false;
+    return smaller;
   }
   const int usable = offers[*served()].usable;
   if (guessed) {

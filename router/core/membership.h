@@ -43,7 +43,8 @@ class Membership {
 
   // --- Work that is due ---
   // Rebuilds all pairs of workers and chooses the served identity. Call it when workers have
-  // changed, and when RefreshDue() is true. Returns true if another identity is served than before.
+  // changed, and when RefreshDue() is true. Returns true if another identity is served than before,
+  // or if requests may be less long.
   bool Refresh();
   // True if it is time for Refresh(): a worker's last report has become too old, a kept capacity
   // ends, or another identity is to be served.

@@ -456,14 +456,19 @@ TEST_P(UnequalPoolsTest, TheListedLimitIsTheOneThatRequestsMeet) {
   const AttachKey decode = Attach(v1::WORKER_ROLE_DECODE, 12, 200);
   ExpectLimit(pairs ? 2400 : 3200);
   // The larger workers have gone. Requests still wait for such workers for pair_wait (30 s), and
-  // the limit stays for the same time.
+  // the limit stays for three quarters of this time. A request that has no limit of its own then
+  // takes what is there.
   h_.Tell(WorkerDetached{prefill});
   h_.Tell(WorkerDetached{decode});
   h_.closed.insert({prefill, absl::OkStatus()});
   h_.closed.insert({decode, absl::OkStatus()});
-  Wait(29);
+  const RequestKey open = h_.Arrive(Prompt(100), 0);
+  Wait(22);
   ExpectLimit(pairs ? 2400 : 3200);
+  EXPECT_TRUE(h_.legs.empty());
   Wait(2);
+  EXPECT_EQ(h_.legs.size(), 1u);
+  EXPECT_FALSE(h_.clients.at(open).status);
   ExpectLimit(pairs ? 640 : 1600);
 }
 

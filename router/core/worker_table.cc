@@ -322,7 +322,7 @@ bool WorkerTable::Compatible(const Worker& a, const Worker& b) {
          x.layout_fingerprint() == y.layout_fingerprint() && x.numerics_id() == y.numerics_id();
 }
 
-void WorkerTable::RefreshPairs(absl::Time now) {
+bool WorkerTable::RefreshPairs(absl::Time now) {
   partners_.clear();
   paired_.clear();
   for (auto& [identity, all] : identities_) all = {};
@@ -353,24 +353,28 @@ void WorkerTable::RefreshPairs(absl::Time now) {
           all.pair_capacity_tokens, std::min(partner.capacity_tokens(), decode.capacity_tokens()));
     }
   }
+  bool smaller = false;
   for (auto& [identity, all] : identities_) {
     Offered& offered =
         offered_.try_emplace(identity, Offered{Capacity(keep_capacity_), Capacity(keep_capacity_)})
             .first->second;
-    offered.pair.Update(all.pair_capacity_tokens, now);
-    offered.decode.Update(all.decode_capacity_tokens, now);
+    smaller |= offered.pair.Update(all.pair_capacity_tokens, now);
+    smaller |= offered.decode.Update(all.decode_capacity_tokens, now);
     all.pair_capacity_tokens = offered.pair.tokens();
     all.decode_capacity_tokens = offered.decode.tokens();
   }
+  return smaller;
 }
 
-void WorkerTable::Capacity::Update(int64_t largest, absl::Time now) {
-  if (largest > 0 && largest < tokens_) {
+bool WorkerTable::Capacity::Update(int64_t largest, absl::Time now) {
+  const bool smaller = largest > 0 && largest < tokens_;
+  if (smaller) {
     smaller_since_ = std::min(smaller_since_, now);
-    if (now < EndsAt()) return;
+    if (now < EndsAt()) return false;
   }
   if (largest > 0) tokens_ = largest;
   smaller_since_ = absl::InfiniteFuture();
+  return smaller;
 }
 
 const IdentityWorkers& WorkerTable::WorkersOf(const std::optional<ModelIdentity>& identity) const {

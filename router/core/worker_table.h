@@ -171,7 +171,8 @@ class WorkerTable {
   // Rebuilds all pairs from the ready workers and their proven links (links over which a test
   // pattern arrived right), and counts the workers of each identity. Call it when Report says that
   // pairs may have changed, and at the time that StaleAt returns.
-  void RefreshPairs(absl::Time now);
+  // Returns true if requests may be less long than before.
+  bool RefreshPairs(absl::Time now);
   // Numbers of workers of each identity, as RefreshPairs last counted them. Has an entry for the
   // identity of every worker in this table, and for identities of removed workers until
   // DropIdentities() drops them.
@@ -299,7 +300,8 @@ class WorkerTable {
     explicit Capacity(absl::Duration keep) : keep_(keep) {}
     int64_t tokens() const { return tokens_; }
     // `largest` is the largest capacity of a ready worker, in tokens; 0 if no worker is ready.
-    void Update(int64_t largest, absl::Time now);
+    // Returns true if tokens() is smaller now.
+    bool Update(int64_t largest, absl::Time now);
     // Time at which the next Update() lowers the capacity, because it has been smaller for long
     // enough; InfiniteFuture if the capacity is not smaller.
     absl::Time EndsAt() const { return smaller_since_ + keep_; }
