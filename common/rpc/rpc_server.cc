@@ -38,8 +38,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& optio
           grpc::InsecureServerCredentials()));
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.streams);
-  // What gRPC takes of each stream before somebody reads it. By itself it takes up to 10 MB if the
-  // connection is fast, and of all streams of the connection.
+  // Without these two, gRPC takes up to 10 MB of each stream before somebody reads it, if the
+  // connection is fast.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kUnreadBytes);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,

@@ -214,7 +214,7 @@ class SimCluster {
   std::map<std::string, int> model_of_;  // model of each request, by request id
   KvLayout layout_;
   InProcessFabric fabric_;
-  DecodeMetrics decode_metrics_;  // of all decode workers
+  DecodeMetrics decode_metrics_;  // All decode workers together.
   std::vector<std::unique_ptr<Router>> routers_;
   std::vector<std::unique_ptr<Worker>> workers_;
   FaultyTransport::Faults faults_;
