@@ -684,35 +684,40 @@ TEST_F(RouterServerTest, AttachStreamsCountForTheirConnection) {
   options.connections.cancels_per_second = 20;
   StartRouter(options);
   const auto membership = v1::Membership::NewStub(channel_);
+  // A client whose deadline passes cancels its RPC.
   for (int i = 0; i < 10'000 && router_->connections().cut == 0; ++i) {
     grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Milliseconds(3)));
     const auto stream = membership->Attach(&context);
-    context.TryCancel();
+    v1::RouterCommand command;
+    EXPECT_FALSE(stream->Read(&command));
     stream->Finish();
   }
   EXPECT_GE(router_->connections().cut, 1u);
 }
 
+// The streams may reach the service in any order, so any of them may be the one that is refused.
 TEST_F(RouterServerTest, AConnectionHasFewAttachStreams) {
   StartRouter();
   const auto membership = v1::Membership::NewStub(channel_);
-  struct Stream {
-    grpc::ClientContext context;
-    std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerReport, v1::RouterCommand>> stream;
-  };
-  std::vector<std::unique_ptr<Stream>> streams;
-  for (int i = 0; i < 4; ++i) {
-    streams.push_back(std::make_unique<Stream>());
-    streams.back()->stream = membership->Attach(&streams.back()->context);
+  grpc::ClientContext contexts[5];
+  std::atomic<int> refused = 0;
+  std::vector<std::thread> threads;
+  for (grpc::ClientContext& context : contexts) {
+    threads.emplace_back([&] {
+      const auto stream = membership->Attach(&context);
+      v1::RouterCommand command;
+      EXPECT_FALSE(stream->Read(&command));
+      const grpc::Status status = stream->Finish();
+      if (status.error_code() == grpc::StatusCode::CANCELLED) return;
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+      EXPECT_THAT(status.error_message(), HasSubstr("has 4 Attach streams already"));
+      ++refused;
+      for (grpc::ClientContext& other : contexts) other.TryCancel();
+    });
   }
-  grpc::ClientContext context;
-  const grpc::Status status = membership->Attach(&context)->Finish();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("has 4 Attach streams already"));
-  for (const auto& one : streams) {
-    one->context.TryCancel();
-    one->stream->Finish();
-  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(refused, 1);
 }
 
 TEST_F(RouterServerTest, AnAttachStreamWithoutARegistrationEnds) {
