@@ -1,12 +1,12 @@
 #include "kv_transfer/testing/inprocess_transport.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <utility>
 #include <vector>
-
-#include <sys/mman.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +19,9 @@ namespace {
 
 // Max bytes copied in one call of Progress, so that notes do not wait long.
 constexpr size_t kBytesPerProgress = 4 << 20;
+
+// Alignment of memory, in bytes: a page.
+constexpr size_t kAlignment = 4096;
 
 // A reader may copy while the owner writes; generations and checksums detect that. The thread
 // sanitizer must not report such a copy as a race.
@@ -34,19 +37,20 @@ void CopyUnsynchronised(std::byte* to, const std::byte* from, size_t bytes) {
 }
 #endif
 
+// Memory from the heap, so that the address sanitizer finds who uses it after its owner has gone.
 struct Region {
-  explicit Region(size_t size) : bytes(size) {
-    void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped != MAP_FAILED) data = static_cast<std::byte*>(mapped);
+  explicit Region(size_t size) : bytes(size), begin(std::calloc(size + kAlignment, 1)) {
+    if (begin == nullptr) return;
+    const auto address = reinterpret_cast<uintptr_t>(begin);
+    data = reinterpret_cast<std::byte*>((address + kAlignment) / kAlignment * kAlignment);
   }
-  ~Region() {
-    if (data != nullptr) munmap(data, bytes);
-  }
+  ~Region() { std::free(begin); }
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
-  std::byte* data = nullptr;
   const size_t bytes;
+  void* const begin;
+  std::byte* data = nullptr;
 };
 
 }  // namespace
@@ -88,7 +92,7 @@ class InProcessTransport : public Transport {
     auto region = std::make_shared<Region>(bytes);
     if (region->data == nullptr) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("mmap of ", bytes, " bytes: ", std::strerror(errno)));
+          absl::StrCat("memory of ", bytes, " bytes: ", std::strerror(errno)));
     }
     MutexLock lock(&self_->mutex);
     TransportMemory memory{region->data, bytes, absl::StrCat("region", self_->regions.size())};

@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include <malloc.h>
+
 #include "absl/strings/str_cat.h"
 #include "common/engine/fake_model.h"
 #include "common/engine/late_backend.h"
@@ -27,6 +29,13 @@ constexpr absl::Duration kIdleTick = absl::Milliseconds(20);
 // Min step of the clock. Events that are due within one such step happen together.
 constexpr absl::Duration kGrain = absl::Microseconds(250);
 
+// Keeps freed memory for the next cluster. Returning it to the system, and the page faults when it
+// is used again, would take a quarter of a history's time.
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
 }  // namespace
 
 // The clock of one process. Exact if it was never skewed.
@@ -43,7 +52,8 @@ class SimCluster::Clock {
   // Returns what the clock shows at a time of the simulation.
   absl::Time Shows(absl::Time time) const {
     if (!skewed_ || time == absl::InfiniteFuture()) return time;
-    return SimBegin() + ahead_ + (time - SimBegin()) * rate_;
+    const double since = static_cast<double>(absl::ToInt64Nanoseconds(time - SimBegin()));
+    return SimBegin() + ahead_ + absl::Nanoseconds(static_cast<int64_t>(since * rate_));
   }
   // Returns the time of the simulation at which the clock shows `shown`.
   absl::Time TimeWhen(absl::Time shown) const {
@@ -166,6 +176,7 @@ SimCluster::SimCluster(Options options)
       random_(options_.seed),
       clock_random_(options_.seed),
       fabric_({.single_threaded = true}) {
+  KeepFreedMemory();
   for (int model = 0; model < 2; ++model) {
     models_.push_back(Model::WithoutWeights(ConfigOf(options_, model)));
   }
