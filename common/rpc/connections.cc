@@ -31,6 +31,7 @@ Connections::Verdict Connections::Enter(uint64_t key, const std::string& address
   connection.address = address;
   connection.peer = absl::StrCat(address, ":", port);
   connection.copy = copy;
+  if (ended_) shutdown(copy, SHUT_WR);
   key_of_[connection.peer] = key;  // an earlier connection of this peer has ended
   connections_[key] = std::move(connection);
   ++of_address_[address];
@@ -53,6 +54,7 @@ void Connections::Leave(uint64_t key) {
 
 void Connections::EndAll() {
   MutexLock lock(&mutex_);
+  ended_ = true;
   for (const auto& [key, connection] : connections_) shutdown(connection.copy, SHUT_WR);
 }
 

@@ -51,8 +51,8 @@ class Connections {
   // Counts a connection that was refused because the process had no descriptor left.
   void NoDescriptor();
 
-  // Tells all clients that nothing more comes on their connections. They get what was sent before,
-  // and then take RPCs that have no status as Unavailable.
+  // Tells all clients that nothing more comes on their connections, and from now on on new ones.
+  // They get what was sent before, and then take RPCs that have no status as Unavailable.
   void EndAll();
 
   // Tell of an RPC that a client has begun or cancelled, or that has ended. A connection is cut if
@@ -83,6 +83,7 @@ class Connections {
 
   const ConnectionLimits limits_;
   mutable Mutex mutex_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // EndAll was called.
   std::map<uint64_t, Connection> connections_ ABSL_GUARDED_BY(mutex_);
   // Key of each peer's connection.
   std::map<std::string, uint64_t, std::less<>> key_of_ ABSL_GUARDED_BY(mutex_);

@@ -252,6 +252,23 @@ TEST_F(ConnectionsTest, AConnectionThatCancelsTooMuchIsCut) {
   EXPECT_TRUE(Check(other).ok());
 }
 
+TEST_F(ConnectionsTest, AConnectionThatComesAfterTheEndIsEndedToo) {
+  Connections connections({});
+  int ends[2][2];
+  char byte;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends[i]), 0);
+    EXPECT_EQ(connections.Enter(i, "ipv4:10.0.0.1", 5000 + i, ends[i][0]),
+              Connections::Verdict::kTaken);
+    if (i == 0) {
+      EXPECT_EQ(recv(ends[0][1], &byte, 1, MSG_DONTWAIT), -1);
+      connections.EndAll();
+    }
+    EXPECT_EQ(recv(ends[i][1], &byte, 1, MSG_DONTWAIT), 0) << i;
+    close(ends[i][1]);
+  }
+}
+
 TEST_F(ConnectionsTest, CancelsAreCountedBySecond) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
