@@ -3,9 +3,11 @@
 #include <utility>
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/support/client_callback.h>
 
-#include "baton/v1/decode_worker.grpc.pb.h"
-#include "baton/v1/prefill_worker.grpc.pb.h"
+#include "absl/strings/str_cat.h"
+#include "baton/v1/decode_worker.pb.h"
+#include "baton/v1/prefill_worker.pb.h"
 #include "common/base/check.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
@@ -15,9 +17,10 @@ namespace baton {
 namespace {
 
 // One RPC to a prefill or decode worker. A hold (AddHold) keeps gRPC from ending the call while no
-// read is pending. When a read fails, the hold is removed.
+// read is pending. When a read fails, the hold is removed. Reads raw bytes: if gRPC gets a message
+// that does not parse, it fails the read, and then waits for the worker to end the call.
 template <typename RequestProto, typename EventProto, typename Said>
-class StreamLeg final : public grpc::ClientReadReactor<EventProto>, public WorkerLegs::Leg {
+class StreamLeg final : public grpc::ClientReadReactor<grpc::ByteBuffer>, public WorkerLegs::Leg {
  public:
   StreamLeg(LegKey key, RequestProto request, absl::Time deadline, const std::string& token,
             std::function<void(CoreEvent)> tell)
@@ -27,38 +30,45 @@ class StreamLeg final : public grpc::ClientReadReactor<EventProto>, public Worke
       context_.set_deadline(absl::ToChronoTime(FromSteady(deadline)));
   }
 
-  // Starts the RPC. `async` is the asynchronous interface of a stub, and `call` the method of the
-  // stub that opens this kind of leg.
-  template <typename Async, typename Method>
-  void Start(Async* async, Method call, std::shared_ptr<StreamLeg> self) {
+  // Starts the RPC of this method.
+  void Start(grpc::Channel* channel, const grpc::internal::RpcMethod& method,
+             std::shared_ptr<StreamLeg> self) {
     self_ = std::move(self);
-    (async->*call)(&context_, &request_, this);
-    this->AddHold();
-    this->StartRead(&event_);
-    this->StartCall();
+    grpc::internal::ClientCallbackReaderFactory<grpc::ByteBuffer>::Create(
+        channel, method, &context_, &request_, this);
+    AddHold();
+    StartRead(&event_);
+    StartCall();
   }
 
   void Cancel() override { context_.TryCancel(); }
-  void Read() override { this->StartRead(&event_); }
+  void Read() override { StartRead(&event_); }
 
  private:
   void OnReadDone(bool ok) override {
-    if (ok) {
-      tell_(Said{key_, std::exchange(event_, EventProto())});
-    } else {
-      this->RemoveHold();
+    if (!ok) return RemoveHold();
+    EventProto event;
+    grpc::ProtoBufferReader reader(&event_);
+    if (reader.status().ok() && event.ParseFromZeroCopyStream(&reader)) {
+      event_.Clear();
+      return tell_(Said{key_, std::move(event)});
     }
+    garbage_ = absl::DataLossError(absl::StrCat("the worker sent a message of ", event_.Length(),
+                                                " bytes that is not a ", event.GetTypeName()));
+    context_.TryCancel();
+    RemoveHold();
   }
   void OnDone(const grpc::Status& status) override {
     const std::shared_ptr<StreamLeg> self = std::move(self_);
-    tell_(LegEnded{key_, FromGrpcStatus(status)});
+    tell_(LegEnded{key_, garbage_.ok() ? FromGrpcStatus(status) : garbage_});
   }
 
   const LegKey key_;
   const RequestProto request_;
   const std::function<void(CoreEvent)> tell_;
   grpc::ClientContext context_;
-  EventProto event_;  // Owned by the pending read.
+  grpc::ByteBuffer event_;  // Owned by the pending read.
+  absl::Status garbage_;    // Not OK: the worker sent a message that does not parse.
   std::shared_ptr<StreamLeg> self_;
 };
 
@@ -70,11 +80,12 @@ using DecodeLeg = StreamLeg<v1::DecodeRequest, v1::DecodeEvent, DecodeSaid>;
 struct WorkerLegs::Worker {
   explicit Worker(const std::string& address)
       : channel(Dial(address)),
-        prefill(v1::PrefillWorker::NewStub(channel)),
-        decode(v1::DecodeWorker::NewStub(channel)) {}
+        prefill("/baton.v1.PrefillWorker/Prefill", grpc::internal::RpcMethod::SERVER_STREAMING,
+                channel),
+        decode("/baton.v1.DecodeWorker/Decode", grpc::internal::RpcMethod::SERVER_STREAMING,
+               channel) {}
   std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<v1::PrefillWorker::Stub> prefill;
-  std::unique_ptr<v1::DecodeWorker::Stub> decode;
+  grpc::internal::RpcMethod prefill, decode;
 };
 
 WorkerLegs::WorkerLegs(std::string token, std::function<void(CoreEvent)> tell)
@@ -93,8 +104,7 @@ void WorkerLegs::Start(StartPrefill start) {
   auto leg = std::make_shared<PrefillLeg>(start.leg, std::move(start.request), start.deadline,
                                           token_, tell_);
   legs_[start.leg].leg = leg;
-  using Async = v1::PrefillWorker::StubInterface::async_interface;
-  leg->Start<Async>(worker.prefill->async(), &Async::Prefill, leg);
+  leg->Start(worker.channel.get(), worker.prefill, leg);
 }
 
 void WorkerLegs::Start(StartDecode start) {
@@ -102,8 +112,7 @@ void WorkerLegs::Start(StartDecode start) {
   auto leg = std::make_shared<DecodeLeg>(start.leg, std::move(start.request), start.deadline,
                                          token_, tell_);
   legs_[start.leg].leg = leg;
-  using Async = v1::DecodeWorker::StubInterface::async_interface;
-  leg->Start<Async>(worker.decode->async(), &Async::Decode, leg);
+  leg->Start(worker.channel.get(), worker.decode, leg);
 }
 
 void WorkerLegs::Cancel(LegKey key) {

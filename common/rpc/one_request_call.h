@@ -7,6 +7,7 @@
 #include <string>
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/service_type.h>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
