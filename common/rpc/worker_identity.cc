@@ -11,7 +11,7 @@ namespace baton {
 
 absl::Status CheckWorkerEpoch(WorkerEpoch meant, WorkerEpoch own) {
   if (meant == own) return absl::OkStatus();
-  return absl::UnavailableError(
+  return absl::AbortedError(
       absl::StrFormat("the request is meant for the worker of epoch %016x, but the worker of epoch "
                       "%016x answers at this address",
                       meant, own));

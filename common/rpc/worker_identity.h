@@ -11,8 +11,8 @@
 namespace baton {
 
 // Returns OK if a request that is meant for the worker of epoch `meant` reached it: `own` is the
-// epoch of the process that answers. Otherwise returns Unavailable, so that the router tries
-// another worker.
+// epoch of the process that answers. Otherwise returns Aborted, which no worker returns for another
+// reason: the router takes the worker as dead, and tries another one.
 absl::Status CheckWorkerEpoch(WorkerEpoch meant, WorkerEpoch own);
 
 // The worker's answer to the question which process it is. Any thread.

@@ -16,6 +16,8 @@ constexpr absl::Duration kFirstRoomPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestRoomPause = absl::Milliseconds(320);
 // Max time for a worker to take the message that it has to forget cached KV.
 constexpr absl::Duration kForgetLimit = absl::Seconds(10);
+// Max workers that may find a request invalid before another one is asked.
+constexpr size_t kMaxInvalid = 2;
 
 absl::Status WithContext(const absl::Status& status, absl::string_view context) {
   return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
@@ -66,7 +68,7 @@ Attempt::Attempt(const AttemptTools& tools, Request* request, const Placement& p
       clients_(tools.clients),
       request_(*request),
       colocated_(place.colocated),
-      base_(request->answer.tokens().size()),
+      base_(request->disputed.value_or(request->answer.tokens().size())),
       prefill_worker_(place.colocated ? 0 : place.worker->name.key),
       times_{.queued = request->queue.since, .colocated = place.colocated} {
   Worker& worker = *place.worker;
@@ -335,6 +337,12 @@ Attempt::End Attempt::OnReserved() {
 
 Attempt::End Attempt::OnTokens(v1::Tokens tokens) {
   if (!handed_over_) {
+    // A worker that pulled the KV repeats the first token, so that this shows if it counts wrong.
+    const size_t first = request_.checked.prompt.size() + base_;
+    if (tokens.tokens_size() == 0 || tokens.tokens(0).position() != first) {
+      return Lied(*decode_leg_, "the decode worker did not begin with the token at position ",
+                  first);
+    }
     handed_over_ = true;
     core_.forecast.Generating(1, core_.now);
     times_.first_decode = core_.now;
@@ -371,6 +379,12 @@ Attempt::End Attempt::OnOutgrown() {
         "the decode worker reported the end of its rotary table without having sent a token");
   }
   const size_t tokens = request_.checked.prompt.size() + request_.answer.tokens().size();
+  // Each table reaches at least twice as far as the one before.
+  if (request_.outgrown_at > 0 && tokens < 2 * request_.outgrown_at - 1) {
+    return Lied(*decode_leg_, "the decode worker reported the end of its rotary table at ", tokens,
+                " tokens, and an earlier one ended at ", request_.outgrown_at);
+  }
+  request_.outgrown_at = tokens;
   return EndsWith(AttemptEnd::Kind::kOutgrown, absl::FailedPreconditionError(absl::StrCat(
                                                    "the rotary table ends at ", tokens,
                                                    " tokens; the KV has to be computed again")));
@@ -380,27 +394,21 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
   const TokenId id = token.token_id();
   const uint32_t position = token.position();
   AnswerSoFar& answer = request_.answer;
-  RouterCounters& counters = core_.counters;
   std::string why;
   switch (answer.Take(std::move(token), request_.max_tokens)) {
     case AnswerSoFar::Took::kNew:
       CountToken();
       return nullptr;
     case AnswerSoFar::Took::kKnown:
+      if (position == request_.checked.prompt.size() + request_.disputed.value_or(SIZE_MAX)) {
+        request_.disputed.reset();
+      }
       return nullptr;
     case AnswerSoFar::Took::kStopped:
       CountToken();
       return Answered({v1::FINISH_REASON_STOP, std::nullopt, answer.matched_stop()});
     case AnswerSoFar::Took::kDiverged:
-      ++counters.diverged;
-      ++counters.data_loss;
-      return EndsWith(AttemptEnd::Kind::kFailed,
-                      absl::DataLossError(
-                          absl::StrCat("position ", position, " has token ",
-                                       answer.tokens()[position - request_.checked.prompt.size()],
-                                       ", and a worker sent token ", id, " for it (prefill ",
-                                       request_.summary.prefill_address, ", decode ",
-                                       request_.summary.decode_address, ")")));
+      return Diverged(leg, position - request_.checked.prompt.size(), id);
     case AnswerSoFar::Took::kPastEnd:
       why =
           absl::StrCat("the answer was already complete with ", answer.tokens().size(), " tokens");
@@ -420,6 +428,22 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
   return LegFailed(*leg, std::move(status), false);
 }
 
+Attempt::End Attempt::Diverged(const Leg* leg, size_t index, TokenId id) {
+  ++core_.counters.data_loss;
+  absl::Status status = absl::DataLossError(absl::StrCat(
+      "position ", request_.checked.prompt.size() + index, " has token ",
+      request_.answer.tokens()[index], ", and a worker sent token ", id, " for it (prefill ",
+      request_.summary.prefill_address, ", decode ", request_.summary.decode_address, ")"));
+  if (request_.disputed) {
+    ++core_.counters.diverged;
+    return EndsWith(AttemptEnd::Kind::kFailed, std::move(status));
+  }
+  request_.disputed = index;
+  request_.NoteFailedBy(prefill_worker_);
+  request_.NoteFailedBy(decode_worker_);
+  return Broken(leg, std::move(status));
+}
+
 void Attempt::CountToken() {
   core_.metrics->generated_tokens.Add();
   core_.forecast.TokenDone(core_.now);
@@ -428,6 +452,11 @@ void Attempt::CountToken() {
 
 Attempt::End Attempt::LegFailed(Leg& leg, absl::Status status, bool ended) {
   CloseLeg(leg, !ended);
+  // Another process answers at the worker's address (CheckWorkerEpoch). Unless the worker reports
+  // again, it counts as dead.
+  if (Worker* worker = workers_.Find(leg.worker); worker != nullptr && absl::IsAborted(status)) {
+    worker->reported = absl::InfinitePast();
+  }
   if (status.code() == absl::StatusCode::kDataLoss) ++core_.counters.data_loss;
   // The decode worker has sent tokens, so it holds the KV. If it loses the KV, it reports this
   // itself. So the end of the Prefill RPC or of the lease changes nothing.
@@ -442,9 +471,11 @@ Attempt::End Attempt::LegFailed(Leg& leg, absl::Status status, bool ended) {
   status = WithContext(status, leg.prefill ? absl::StrCat("prefill on ", summary.prefill_address)
                                            : absl::StrCat("decode on ", summary.decode_address));
   if (absl::IsInvalidArgument(status)) {
-    // The router has checked the request. If one worker finds it invalid, another is asked.
-    if (request_.invalid_by != 0) return EndsWith(AttemptEnd::Kind::kFailed, std::move(status));
-    request_.invalid_by = leg.worker;
+    // The router has checked the request. If a worker finds it invalid, others are asked.
+    if (request_.invalid_by.size() >= kMaxInvalid) {
+      return EndsWith(AttemptEnd::Kind::kFailed, std::move(status));
+    }
+    request_.invalid_by.emplace_back(leg.worker, leg.key);
   }
   return leg.prefill ? PrefillFailed(leg, std::move(status)) : DecodeFailed(leg, std::move(status));
 }
@@ -497,6 +528,7 @@ Attempt::End Attempt::Broken(const Leg* leg, absl::Status status, bool lost_deco
   if (handed_over_) phase = "decode";
   End end = EndsWith(AttemptEnd::Kind::kBroken, std::move(status));
   end->phase = phase;
+  end->in_transit = ticket_ && !handed_over_ && leg != nullptr && (leg->prefill || reserved_);
   if (leg != nullptr) {
     end->leg = leg->key;
     end->worker = leg->worker;
@@ -564,9 +596,8 @@ absl::Time Attempt::TooSilentAt(const Leg& leg) const {
       leg.prefill ? ticket_ && !times_.first_token : colocated_ && reserved_ && !handed_over_;
   const Worker* worker = workers_.Find(leg.worker);
   // A worker whose queue is empty, as it reports, has no reason to let the request wait.
-  const bool may_wait = leg.prefill  ? !ticket_
-                        : colocated_ ? !reserved_
-                                     : !handed_over_ && prefill_leg_ == nullptr;
+  // A sequence that pulls, or waits for the KV to come, counts as one that waits.
+  const bool may_wait = leg.prefill ? !ticket_ : colocated_ ? !reserved_ : !handed_over_;
   const bool forgotten = may_wait && worker != nullptr && worker->load.waiting() == 0;
   if (!decodes && !computes_prompt && !forgotten) return absl::InfiniteFuture();
   uint64_t thousands = 1;

@@ -49,6 +49,8 @@ struct AttemptEnd {
   // The RPC that failed, and its worker; 0 if the attempt ended for another reason.
   LegKey leg = 0;
   WorkerKey worker = 0;
+  // The KV was on its way from one worker to another when the RPC failed.
+  bool in_transit = false;
 };
 
 // One numbered attempt at a request. It has legs, which are RPCs to workers: a prefill leg and then
@@ -161,6 +163,10 @@ class Attempt {
   // Adds a token to the answer. `leg` is the leg that sent it, or null if that leg has ended.
   End TakeToken(Leg* leg, v1::Token token);
 
+  // Handles a token that is not the one that the answer already has at this index, which the client
+  // may have. Other workers compute that token once more: if it is the answer's, the worker of
+  // `leg` was wrong, and the answer goes on. If not, the request fails.
+  End Diverged(const Leg* leg, size_t index, TokenId id);
   End PrefillFailed(const Leg& leg, absl::Status status);
   End DecodeFailed(const Leg& leg, absl::Status status);
   // Fails the leg (an RPC to a worker) with DataLoss, because the worker sent something that cannot
@@ -183,7 +189,9 @@ class Attempt {
   Clients& clients_;
   Request& request_;
   const bool colocated_;
-  const size_t base_;  // Answer tokens of earlier attempts; their KV is computed with the prompt.
+  // Answer tokens of earlier attempts whose KV is computed with the prompt: all of them, or those
+  // before the disputed one.
+  const size_t base_;
   const WorkerKey prefill_worker_;  // Worker that computes the prompt; 0 if colocated.
   WorkerKey decode_worker_ = 0;     // Worker of the latest decode leg; 0: none yet.
   AttemptTimes times_;

@@ -278,7 +278,7 @@ INSTANTIATE_TEST_SUITE_P(Statuses, BackToPrefillTest,
                                            absl::CancelledError("killed"),
                                            absl::InternalError("bug"), absl::OkStatus()));
 
-TEST_F(RouterCoreTest, InvalidArgumentOfTwoWorkersGoesToTheClient) {
+TEST_F(RouterCoreTest, InvalidArgumentOfThreeWorkersGoesToTheClient) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);
   const std::string first = h.At(h.PrefillLeg()).worker.address;
@@ -287,7 +287,12 @@ TEST_F(RouterCoreTest, InvalidArgumentOfTwoWorkersGoesToTheClient) {
   EXPECT_NE(h.At(h.PrefillLeg()).worker.address, first);
   h.Ticket(h.PrefillLeg());
   h.End(h.DecodeLeg(), absl::InvalidArgumentError("never fits there"));
-  ExpectFailed(r, Code::kInvalidArgument, "never fits there");
+  h.Advance(absl::Seconds(1));
+  h.ReportAll();
+  ASSERT_NE(h.PrefillLeg(), 0u);
+  h.Ticket(h.PrefillLeg());
+  h.End(h.DecodeLeg(), absl::InvalidArgumentError("nor here"));
+  ExpectFailed(r, Code::kInvalidArgument, "nor here");
   EXPECT_TRUE(AtRest());
 }
 
@@ -313,8 +318,8 @@ TEST_F(RouterCoreTest, AnOutgrownSequenceGoesBackToPrefillAndNobodyHasFailed) {
   // The router has only one pair of workers, so the retry goes to the same pair.
   w.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
   w.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
-  const RequestKey r = w.Arrive(Prompt(5), 9);
-  for (const int shown : {1, 4}) {
+  const RequestKey r = w.Arrive(Prompt(5), 12);
+  for (const int shown : {1, 7}) {
     w.Ticket(w.PrefillLeg());
     w.First(w.PrefillLeg());
     w.Reserve(w.DecodeLeg());
@@ -325,14 +330,31 @@ TEST_F(RouterCoreTest, AnOutgrownSequenceGoesBackToPrefillAndNobodyHasFailed) {
     ASSERT_NE(w.PrefillLeg(), 0u);
     EXPECT_EQ(w.At(w.PrefillLeg()).prompt(), 5u);
   }
-  EXPECT_EQ(w.At(w.PrefillLeg()).tokens().size(), 10u);
+  EXPECT_EQ(w.At(w.PrefillLeg()).tokens().size(), 13u);
   w.RunToEnd();
   const ClientSide& client = w.clients.at(r);
   EXPECT_TRUE(client.status->ok()) << *client.status;
-  EXPECT_EQ(client.tokens, Continuation(Prompt(5), 9));
+  EXPECT_EQ(client.tokens, Continuation(Prompt(5), 12));
   EXPECT_EQ(client.summary->migrations(), 0u);
   EXPECT_EQ(w.core.counters().migrations, 0u);
   EXPECT_EQ(w.core.counters().outgrown, 2u);
+}
+
+TEST_F(RouterCoreTest, OutgrownAgainBeforeTheLengthHasDoubledIsAFailure) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 12);
+  for (const int shown : {2, 5}) {  // lengths 7 and 12
+    EXPECT_EQ(h.core.counters().data_loss, 0u);
+    h.Ticket(h.PrefillLeg());
+    h.First(h.PrefillLeg());
+    h.Reserve(h.DecodeLeg());
+    h.Tokens(h.DecodeLeg(), 0, shown);
+    h.Outgrow(h.DecodeLeg());
+  }
+  EXPECT_EQ(h.core.counters().data_loss, 1u);
+  EXPECT_EQ(h.core.counters().outgrown, 1u);
+  h.RunToEnd();
+  EXPECT_EQ(h.clients.at(r).tokens, Continuation(Prompt(5), 12));
 }
 
 TEST_F(RouterCoreTest, OutgrownWithoutATokenIsAFailure) {

@@ -159,9 +159,15 @@ struct Request {
   // there is no other.
   std::vector<WorkerKey> failed_by;
   bool counted_failure = false;  // A failure of this request was counted against a worker.
-  WorkerKey invalid_by = 0;      // Worker that found the request invalid; 0: none.
+  // Workers that found the request invalid, and the RPCs in which they did.
+  std::vector<std::pair<WorkerKey, LegKey>> invalid_by;
   // Attempts in a row that were broken by a worker that did not die, and brought no new token.
   int broken_in_a_row = 0;
+  // Index of a token of the answer for which a worker sent another one. The next attempt computes
+  // it again.
+  std::optional<size_t> disputed;
+  // Length of prompt and answer when a worker's rotary table ended the last time; 0: never.
+  size_t outgrown_at = 0;
   size_t tokens_at_break = 0;  // Tokens of the answer at the end of the last broken attempt.
   // Worker that broke the last attempt, and was counted in broken_in_a_row although it may have
   // died; 0: none.

@@ -238,7 +238,11 @@ TEST_F(RequestMetricsTest, OfSeveralAnswersEachThatWasNotGivenHasMissed) {
   harness.First(prefill);
   harness.Tokens(decode, 0, 3);
   harness.End(decode, absl::InvalidArgumentError("no"));
-  harness.End(harness.PrefillLeg(), absl::InvalidArgumentError("no"));
+  for (int i = 0; i < 2; ++i) {
+    harness.Advance(absl::Seconds(1));
+    harness.ReportAll();
+    harness.End(harness.PrefillLeg(), absl::InvalidArgumentError("no"));
+  }
   ASSERT_TRUE(harness.clients.at(key).status.has_value());
   EXPECT_EQ(Lost("failed"), 4);
   EXPECT_EQ(Value("baton_router_slo_generated_tokens_total", {{"verdict", "missed"}}), 3);

@@ -162,17 +162,85 @@ TEST_F(RouterCoreTest, DuplicatesAreDropped) {
   ExpectAnswer(r, 5, 6);
 }
 
-TEST_F(RouterCoreTest, TwoTokensForOnePositionAreDataLoss) {
+// The first token of an answer, which the client has, and another one for its position.
+TEST_F(RouterCoreTest, OfTwoTokensForOnePositionOthersComputeTheRightOne) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);
   h.Ticket(h.PrefillLeg());
   h.First(h.PrefillLeg());
   h.Reserve(h.DecodeLeg());
   const TokenId shown = client(r).tokens.at(0);
+  const std::string prefill = h.At(h.PrefillLeg()).worker.address;
+  const std::string decode = h.At(h.DecodeLeg()).worker.address;
   h.Token(h.DecodeLeg(), (shown + 1) % kHarnessVocab, 5);
+  EXPECT_FALSE(client(r).status);
+  EXPECT_EQ(h.DecodeLeg(), 0u);
+  ASSERT_NE(h.PrefillLeg(), 0u);
+  EXPECT_EQ(h.At(h.PrefillLeg()).tokens().size(), 5u) << "the disputed token is computed again";
+  EXPECT_NE(h.At(h.PrefillLeg()).worker.address, prefill);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Reserve(h.DecodeLeg());
+  EXPECT_NE(h.At(h.DecodeLeg()).worker.address, decode);
+  // The dispute is settled, so this attempt's successor begins after all tokens.
+  h.Tokens(h.DecodeLeg(), 0, 3);
+  h.End(h.DecodeLeg(), absl::UnavailableError("gone"));
+  h.Advance(absl::Seconds(1));
+  h.ReportAll();
+  ASSERT_NE(h.PrefillLeg(), 0u);
+  EXPECT_EQ(h.At(h.PrefillLeg()).tokens().size(), 8u);
+  h.RunToEnd();
+  EXPECT_TRUE(client(r).status->ok()) << *client(r).status;
+  EXPECT_EQ(client(r).tokens, Continuation(Prompt(5), 6));
+  EXPECT_EQ(h.core.counters().data_loss, 1u);
+  EXPECT_EQ(h.core.counters().diverged, 0u);
+}
+
+TEST_F(RouterCoreTest, AnAnswerOfWhichOthersComputeAnotherTokenIsDataLoss) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  for (int i = 0; i < 2; ++i) {
+    h.Ticket(h.PrefillLeg());
+    if (i == 0) h.First(h.PrefillLeg());
+    h.Reserve(h.DecodeLeg());
+    const TokenId shown = client(r).tokens.at(0);
+    h.Token(h.DecodeLeg(), (shown + 1) % kHarnessVocab, 5);
+  }
   ExpectFailed(r, Code::kDataLoss, "position 5");
   EXPECT_EQ(h.core.counters().diverged, 1u);
   EXPECT_TRUE(AtRest());
+}
+
+// All tokens are there, and one of them is disputed.
+TEST_F(RouterCoreTest, ACompleteAnswerWithADisputedTokenIsNotGiven) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 3);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Reserve(h.DecodeLeg());
+  h.Tokens(h.DecodeLeg(), 0, 3);
+  const TokenId shown = client(r).tokens.at(2);
+  h.Token(h.DecodeLeg(), (shown + 1) % kHarnessVocab, 7);
+  EXPECT_FALSE(client(r).status);
+  ASSERT_NE(h.PrefillLeg(), 0u);
+  EXPECT_EQ(h.At(h.PrefillLeg()).tokens().size(), 7u);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg(), v1::FINISH_REASON_LENGTH);
+  EXPECT_TRUE(client(r).status->ok()) << *client(r).status;
+  EXPECT_EQ(client(r).tokens, Continuation(Prompt(5), 3));
+}
+
+TEST_F(RouterCoreTest, ADecodeWorkerBeginsWithTheFirstToken) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Reserve(h.DecodeLeg());
+  // It counts one too many, so this is the first token.
+  h.Token(h.DecodeLeg(), client(r).tokens.at(0), 6);
+  EXPECT_EQ(h.core.counters().data_loss, 1u);
+  h.RunToEnd();
+  EXPECT_EQ(client(r).tokens, Continuation(Prompt(5), 6));
 }
 
 TEST_F(RouterCoreTest, AGapOrANonsenseTokenSendsTheRequestBack) {

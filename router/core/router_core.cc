@@ -30,16 +30,23 @@ absl::Duration PauseBefore(int migration) {
 // process has died.
 constexpr absl::Duration kDeathNotice = absl::Milliseconds(250);
 
-// Returns true if an attempt that ended with this status counts against its worker.
-bool IsFault(const absl::Status& status) {
-  switch (status.code()) {
+// An RPC to a worker ends at its request's deadline, by the worker's clock or by ours.
+constexpr absl::Duration kAtDeadline = absl::Milliseconds(100);
+
+// Returns true if an attempt that ended like this counts against its worker.
+bool IsFault(const AttemptEnd& end, absl::Time deadline, absl::Time now) {
+  switch (end.status.code()) {
     case absl::StatusCode::kOk:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kDeadlineExceeded:    // the pull of KV was too slow; unclear whose fault
-    case absl::StatusCode::kFailedPrecondition:  // the lease on KV ran out, or a table was outgrown
-    case absl::StatusCode::kInvalidArgument:     // NoteSuccess counts it, if it was wrong
+    case absl::StatusCode::kAborted:          // the worker has died, and another has its address
+    case absl::StatusCode::kInvalidArgument:  // NoteSuccess counts it, if it was wrong
     case absl::StatusCode::kResourceExhausted:
       return false;
+    case absl::StatusCode::kDeadlineExceeded:
+      // If KV moves too slowly, it is unclear whose fault it is.
+      return !end.in_transit && now < deadline - kAtDeadline;
+    case absl::StatusCode::kFailedPrecondition:
+      // If the lease on KV has run out, it is unclear whose fault it is.
+      return !end.in_transit && end.kind != AttemptEnd::Kind::kOutgrown;
     default:
       return true;
   }
@@ -398,7 +405,8 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
   const size_t generated = request.answer.tokens().size();
   // If all tokens arrived before the attempt failed, the answer is complete: only the worker's last
   // message is missing.
-  if (const auto complete = request.answer.Complete(request.max_tokens)) {
+  if (const auto complete = request.answer.Complete(request.max_tokens);
+      complete && !request.disputed) {
     return Answer(request, *complete);
   }
   if (core.now >= request.checked.deadline) {
@@ -460,6 +468,8 @@ std::optional<GivesUp> RouterCore::Impl::CountBroken(Request& request) {
                        error.message()))),
                    &core.metrics->broken_too_often};
   }
+  // Such a retry is cheap, and there are few of them.
+  if (absl::IsInvalidArgument(error)) return std::nullopt;
   if (retries_.Take(core.now)) {
     request.retry_taken = core.now;
     return std::nullopt;
@@ -490,7 +500,7 @@ void RouterCore::Impl::StopSuspecting() {
 }
 
 void RouterCore::Impl::NoteFailure(Request& request, const AttemptEnd& end) {
-  if (end.worker == 0 || !IsFault(end.status)) return;
+  if (end.worker == 0 || !IsFault(end, request.checked.deadline, core.now)) return;
   const Worker* worker = membership.workers().Find(end.worker);
   const bool probe = worker != nullptr && worker->health.Probes(end.leg);
   if (request.counted_failure && !probe) return;
@@ -525,8 +535,8 @@ void RouterCore::Impl::NoteSuccess(const Request& request) {
     membership.HealthChanged();
     Log(Severity::kInfo, "worker_in_use_again", {{"worker", worker->name.address}});
   }
-  if (request.invalid_by != 0 && !request.counted_failure) {
-    NoteFailureOf(request.invalid_by, 0,
+  for (const auto& [worker, leg] : request.invalid_by) {
+    NoteFailureOf(worker, leg,
                   absl::InvalidArgumentError("found a request invalid that another worker served"));
   }
 }

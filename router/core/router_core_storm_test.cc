@@ -254,6 +254,7 @@ class Storm {
       ++play.stage;
       h_.Reserve(key);
     } else if (play.sent > 0 && play.sent < left && Chance(4)) {
+      ++data_loss_;  // if it comes too soon after an earlier one
       h_.Outgrow(key);
       if (const auto open = h_.legs.find(key); open != h_.legs.end()) {
         h_.End(key, absl::FailedPreconditionError("outgrown"));

@@ -215,6 +215,61 @@ TEST_F(SickWorkersTest, TwoOfThreeThatFailEverythingGetFewRequests) {
   EXPECT_EQ(metrics_.decode_workers[RequestMetrics::kEjected].value(), 0);
 }
 
+// Statuses that healthy workers also send, but not before they have reserved anything.
+TEST_F(SickWorkersTest, WorkersThatFailEverythingAreEjectedWhateverTheySay) {
+  for (const Code code : {Code::kCancelled, Code::kDeadlineExceeded, Code::kFailedPrecondition,
+                          Code::kInvalidArgument, Code::kUnimplemented}) {
+    SCOPED_TRACE(absl::StatusCodeToString(code));
+    Attach(3);
+    legs_.clear();
+    const absl::Status sick(code, "x");
+    for (int i = 0; i < 1000; ++i) {
+      EXPECT_EQ(Serve({{"d1:1", sick}, {"d3:1", sick}}), absl::OkStatus());
+      hub_->Advance(absl::Milliseconds(10));
+      hub_->ReportAll();
+    }
+    EXPECT_LE(legs_["d1:1"], 10);
+    EXPECT_LE(legs_["d3:1"], 10);
+    attached_.clear();
+  }
+}
+
+// gRPC ends an RPC at its deadline, a little before or after the router does.
+TEST_F(SickWorkersTest, TheDeadlineOfARequestIsNoFailureOfItsWorker) {
+  Attach(2);
+  for (int i = 0; i < 20; ++i) {
+    CheckedRequest request = CoreHarness::Request(Prompt(5), 6);
+    request.deadline = hub_->now + absl::Seconds(1);
+    const RequestKey r = hub_->Arrive(std::move(request));
+    hub_->Advance(absl::Milliseconds(950));
+    hub_->ReportAll();
+    hub_->End(hub_->DecodeLeg(), absl::DeadlineExceededError("Deadline Exceeded"));
+    hub_->Advance(absl::Milliseconds(100));
+    hub_->ReportAll();
+    EXPECT_TRUE(hub_->clients.at(r).status);
+  }
+  EXPECT_EQ(metrics_.decode_failures.value(), 0u);
+}
+
+// A decode worker can't pull because the other worker has no such KV, or sends it too slowly.
+TEST_F(RouterCoreTest, KvThatDoesNotComeIsNoFailureOfEitherWorker) {
+  for (const Code code : {Code::kFailedPrecondition, Code::kDeadlineExceeded}) {
+    RequestMetrics metrics;
+    RouterCoreOptions options = CoreHarness::Options();
+    options.metrics = &metrics;
+    CoreHarness w(options);
+    w.AttachFour();
+    const RequestKey r = w.Arrive(Prompt(5), 6);
+    w.Ticket(w.PrefillLeg());
+    w.Reserve(w.DecodeLeg());
+    w.End(w.DecodeLeg(), absl::Status(code, "the KV did not come"));
+    w.RunToEnd();
+    EXPECT_TRUE(w.clients.at(r).status->ok());
+    EXPECT_EQ(metrics.decode_failures.value(), 0u);
+    EXPECT_EQ(metrics.prefill_failures.value(), 0u);
+  }
+}
+
 TEST_F(SickWorkersTest, AtMostHalfOfTheWorkersAndNeverTheLastAreEjected) {
   for (const auto& [workers, ejected] :
        std::map<int, int>{{1, 0}, {2, 1}, {3, 2}, {4, 2}, {5, 3}}) {
@@ -306,6 +361,27 @@ TEST_F(SickWorkersTest, DeathsOfWorkersAreFree) {
   }
   hub_->FinishDecode(hub_->DecodeLeg());
   EXPECT_TRUE(hub_->clients.at(r).status->ok()) << *hub_->clients.at(r).status;
+}
+
+// The address of a worker that has died may soon be that of another process, which says so.
+TEST_F(SickWorkersTest, AWorkerWhoseAddressAnotherHasIsDead) {
+  Attach(1);
+  for (int i = 0; i < 40; ++i) hub_->Arrive(Prompt(5), 6);
+  std::vector<LegKey> legs;
+  for (const auto& [key, leg] : hub_->legs) legs.push_back(key);
+  ASSERT_EQ(legs.size(), 40u);
+  hub_->Attach(v1::WORKER_ROLE_DECODE, "d2:1", 12);
+  for (const LegKey leg : legs) hub_->End(leg, absl::AbortedError("another one"));
+  EXPECT_EQ(hub_->legs.size(), 40u) << "all are tried again at once";
+  for (const auto& [key, leg] : hub_->legs) EXPECT_EQ(leg.worker.address, "d2:1");
+  EXPECT_EQ(metrics_.retries_refused.value(), 0u);
+  EXPECT_EQ(metrics_.decode_failures.value(), 0u);
+  // If it reports all the same, it lives.
+  hub_->ReportAll();
+  for (int i = 0; i < 2; ++i) hub_->Arrive(Prompt(5), 6);
+  int back = 0;
+  for (const auto& [key, leg] : hub_->legs) back += leg.worker.address == "d1:1";
+  EXPECT_EQ(back, 1);
 }
 
 // The RPCs of a worker end a little before its Attach stream. There are too many for the retries
@@ -413,6 +489,31 @@ TEST_F(RouterCoreTest, ADecodeWorkerThatForgetsASequenceIsGivenUp) {
   EXPECT_TRUE(h.clients.at(r).status->ok());
 }
 
+// The lease on the KV would end the request much later.
+TEST_F(RouterCoreTest, ADecodeWorkerThatNeverReservesIsGivenUp) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  const LegKey prefill = h.PrefillLeg();
+  h.Ticket(prefill);
+  h.First(prefill);
+  const LegKey silent = h.DecodeLeg();
+  const auto wait = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      h.Advance(absl::Seconds(1));
+      h.ReportAll();
+    }
+  };
+  for (auto& [key, load] : h.loads) load.set_waiting(1);
+  wait(100);
+  EXPECT_EQ(h.DecodeLeg(), silent) << "the sequence may wait for a prompt with the same beginning";
+  for (auto& [key, load] : h.loads) load.set_waiting(0);
+  wait(20);
+  EXPECT_NE(h.DecodeLeg(), silent);
+  ASSERT_NE(h.PrefillLeg(), 0u);
+  h.RunToEnd(h.PrefillLeg());
+  EXPECT_TRUE(h.clients.at(r).status->ok());
+}
+
 // A core with four workers.
 class EjectedWorkerTest : public ::testing::Test {
  protected:
@@ -511,6 +612,8 @@ TEST_F(RouterCoreTest, APrefillWorkerThatHangsIsGivenUpLaterForALongPrompt) {
   h.Arrive(Prompt(2500), 6);
   const LegKey silent = h.PrefillLeg();
   h.Ticket(silent);
+  // The decode worker waits for the KV.
+  for (auto& [key, load] : h.loads) load.set_waiting(1);
   int seconds = 0;
   while (h.PrefillLeg() == silent && seconds < 1000) {
     h.Advance(absl::Seconds(1));
