@@ -353,6 +353,7 @@ absl::StatusOr<std::string> InferenceService::Answer(const v1::ListModelsRequest
   model->set_serving(serving_->serving);
   model->set_not_serving_because(serving_->why);
   for (const std::string& sentence : serving_->unused) model->add_unused_workers(sentence);
+  for (const std::string& sentence : serving_->failing) model->add_failing_workers(sentence);
   model->set_prefill_workers(serving_->prefill_workers);
   model->set_decode_workers(serving_->decode_workers);
   return response.SerializeAsString();

@@ -599,6 +599,12 @@ TEST_F(BinaryTest, WorkersThatAreNotUsedAreNamedWhileOthersServe) {
               testing::EndsWith("\n  decode worker d:1 is not used: it has identity g/n\n"));
   EXPECT_EQ(json::parse(Client("models --json").output)["models"][0]["unused_workers"],
             json({"decode worker d:1 is not used: it has identity g/n"}));
+  router_.failing_workers = {"prefill worker p:1 failed 3 of 40 requests in the last minute"};
+  EXPECT_THAT(
+      Client("models").output,
+      testing::EndsWith("\n  prefill worker p:1 failed 3 of 40 requests in the last minute\n"));
+  EXPECT_EQ(json::parse(Client("models --json").output)["models"][0]["failing_workers"],
+            json({"prefill worker p:1 failed 3 of 40 requests in the last minute"}));
   const Ended health = Client("health");
   EXPECT_EQ(health.exit_status, 0);
   EXPECT_THAT(health.output, HasSubstr("SERVING\n"));

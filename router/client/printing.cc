@@ -70,6 +70,8 @@ nlohmann::ordered_json ModelsJson(const v1::ListModelsResponse& response) {
       json["not_serving_because"] = model.not_serving_because();
       json["unused_workers"] = nlohmann::ordered_json::array();
       for (const std::string& why : model.unused_workers()) json["unused_workers"].push_back(why);
+      json["failing_workers"] = nlohmann::ordered_json::array();
+      for (const std::string& why : model.failing_workers()) json["failing_workers"].push_back(why);
     }
     models.push_back(std::move(json));
   }
@@ -89,6 +91,9 @@ std::string ModelLines(const v1::ListModelsResponse& response) {
       absl::StrAppend(&lines, "  identity ", model.fingerprint(), "/", model.numerics_id(), "\n");
     }
     absl::StrAppend(&lines, ReasonLines(model, "  "));
+    for (const std::string& why : model.failing_workers()) {
+      absl::StrAppend(&lines, "  ", OneLine(why), "\n");
+    }
   }
   return lines;
 }

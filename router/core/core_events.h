@@ -208,6 +208,9 @@ struct ServingChanged {
   uint32_t ready_decode_workers = 0;
   // A sentence for each ready worker that gets no requests. Empty while the router does not serve.
   std::vector<std::string> unused;
+  // A sentence for each ready worker that failed requests in the last minute. At most ten seconds
+  // old.
+  std::vector<std::string> failing;
   // Longest prompt and answer together, in tokens, that workers have offered for the router's mode;
   // 0: none yet.
   int context_tokens = 0;

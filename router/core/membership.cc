@@ -151,10 +151,11 @@ void Membership::Tell(size_t waiting) {
       core_->actions.push_back(SendPeers{attach, std::move(peers)});
     }
   }
-  if (std::exchange(serving_due_, false)) {
+  if (std::exchange(serving_due_, false) || core_->now >= errors_at_) {
     workers_.CountStates(served(), core_->options.mode, core_->now, core_->metrics);
     ServingChanged serving = Serving();
     WatchUnused(serving);
+    errors_at_ = serving.failing.empty() ? absl::InfiniteFuture() : core_->now + ErrorRate::kStep;
     if (!told_ || !(*told_ == serving)) {
       told_ = serving;
       core_->actions.push_back(std::move(serving));
@@ -165,7 +166,7 @@ void Membership::Tell(size_t waiting) {
 
 absl::Time Membership::NextWake() const {
   if (peers_due_ || serving_due_) return absl::InfinitePast();
-  return std::min({stale_at_, forget_at_, warn_at_, served_.ChangesAt()});
+  return std::min({stale_at_, forget_at_, warn_at_, errors_at_, served_.ChangesAt()});
 }
 
 const std::optional<ModelIdentity>& Membership::IdentityFor(const Request& request) const {
@@ -235,6 +236,7 @@ ServingChanged Membership::Serving() const {
   }
   serving.context_tokens =
       static_cast<int>(pairs ? all.pair_capacity_tokens : all.decode_capacity_tokens);
+  serving.failing = workers_.Failing(core_->now);
   serving.why.clear();
   if (serving.serving) {
     serving.unused = workers_.Unused(served(), core_->options.mode, core_->now);

@@ -53,6 +53,11 @@ class Membership {
   void WarnOfIdentity(const Worker& worker) const;
   // Notes that a worker was ejected or is used again, for the metrics.
   void HealthChanged() { serving_due_ = true; }
+  // Notes that a worker has answered or failed a request.
+  void NoteOutcome(Worker* worker, bool failed) {
+    worker->errors.Add(failed, core_->now);
+    serving_due_ = serving_due_ || failed;
+  }
   // Drops workers that have been detached for a while (forget_after) and have no open RPC. Does
   // nothing before this is due.
   void Forget();
@@ -99,6 +104,8 @@ class Membership {
   absl::Time forget_at_ = absl::InfiniteFuture();
   bool peers_due_ = false;
   bool serving_due_ = true;
+  // Time at which the error rates of workers have to be told anew.
+  absl::Time errors_at_ = absl::InfiniteFuture();
   bool draining_ = false;
   std::optional<ServingChanged> told_;  // State that the server was told last.
   // `unused_` is the reason for a warning: why the router does not serve, or which workers are not

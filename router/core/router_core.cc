@@ -517,6 +517,7 @@ void RouterCore::Impl::NoteFailureOf(WorkerKey key, LegKey leg, const absl::Stat
   Worker& worker = *workers.Find(key);
   RequestMetrics& metrics = *core.metrics;
   (worker.prefill() ? metrics.prefill_failures : metrics.decode_failures).Add();
+  membership.NoteOutcome(&worker, /*failed=*/true);
   if (!worker.health.Failed(leg) || !workers.MayEject(worker, core.now)) return;
   worker.health.Eject(core.now);
   (worker.prefill() ? metrics.prefill_ejections : metrics.decode_ejections).Add();
@@ -531,7 +532,9 @@ void RouterCore::Impl::NoteSuccess(const Request& request) {
   const Attempt& attempt = *request.attempt;
   for (const WorkerKey key : {attempt.prefill_worker(), attempt.answered_by()}) {
     Worker* const worker = membership.workers().Find(key);
-    if (worker == nullptr || !worker->health.Succeeded(core.now)) continue;
+    if (worker == nullptr) continue;
+    membership.NoteOutcome(worker, /*failed=*/false);
+    if (!worker->health.Succeeded(core.now)) continue;
     membership.HealthChanged();
     Log(Severity::kInfo, "worker_in_use_again", {{"worker", worker->name.address}});
   }

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "router/core/error_rate.h"
 #include "router/core/retry_budget.h"
 #include "router/core/worker_health.h"
 #include "router/testing/router_core_fixture.h"
@@ -98,6 +99,23 @@ TEST(WorkerHealthTest, AWorkerThatServedForAMinuteBeginsWithAShortPause) {
 }
 
 // --- RetryBudget ---
+
+TEST(ErrorRateTest, CountsTheLastMinute) {
+  ErrorRate rate;
+  absl::Time now = kStart;
+  for (int second = 0; second < 300; ++second) {
+    rate.Add(second % 3 == 0, now);
+    rate.Add(false, now);
+    if (second > 60) {
+      EXPECT_GE(rate.LastMinute(now).requests, 2u * 50);
+      EXPECT_LE(rate.LastMinute(now).requests, 2u * 60);
+      EXPECT_NEAR(rate.LastMinute(now).failed, rate.LastMinute(now).requests / 6.0, 1);
+    }
+    now += absl::Seconds(1);
+  }
+  EXPECT_EQ(rate.LastMinute(now + absl::Seconds(60)).requests, 0u);
+  rate.Add(true, absl::InfinitePast());
+}
 
 TEST(RetryBudgetTest, TenRetriesAreAlwaysAllowed) {
   RetryBudget budget;
@@ -203,6 +221,10 @@ TEST_F(SickWorkersTest, TwoOfThreeThatFailEverythingGetFewRequests) {
   EXPECT_THAT(hub_->serving.unused,
               ElementsAre("decode worker d1:1 is not used: it failed several requests in a row",
                           "decode worker d3:1 is not used: it failed several requests in a row"));
+  ASSERT_EQ(hub_->serving.failing.size(), 2u);
+  EXPECT_THAT(hub_->serving.failing[0],
+              testing::MatchesRegex(
+                  "decode worker d[13]:1 failed [0-9]+ of [0-9]+ requests in the last minute"));
   // They recover.
   legs_.clear();
   for (int i = 0; i < 1000; ++i) {
@@ -213,6 +235,7 @@ TEST_F(SickWorkersTest, TwoOfThreeThatFailEverythingGetFewRequests) {
   EXPECT_GT(legs_["d1:1"], 0);
   EXPECT_GT(legs_["d3:1"], 0);
   EXPECT_EQ(metrics_.decode_workers[RequestMetrics::kEjected].value(), 0);
+  EXPECT_THAT(hub_->serving.failing, testing::IsEmpty());
 }
 
 // Statuses that healthy workers also send, but not before they have reserved anything.

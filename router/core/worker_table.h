@@ -17,6 +17,7 @@
 #include "baton/v1/load.pb.h"
 #include "baton/v1/membership.pb.h"
 #include "router/core/core_events.h"
+#include "router/core/error_rate.h"
 #include "router/core/model_identity.h"
 #include "router/core/request_metrics.h"
 #include "router/core/routing_policy.h"
@@ -58,6 +59,7 @@ struct Worker {
   // The worker refused a prompt as full; it gets no prompt before this time.
   absl::Time full_until = absl::InfinitePast();
   WorkerHealth health;  // Decides if its failures keep requests away from it.
+  ErrorRate errors;     // The same failures, for those who watch.
 
   bool prefill() const { return registration.role() == v1::WORKER_ROLE_PREFILL; }
   // Longest sequence that the worker can hold, in tokens. Its context and its whole pool of blocks
@@ -281,6 +283,9 @@ class WorkerTable {
   // workers.
   std::vector<std::string> Unused(const std::optional<ModelIdentity>& served, v1::ServingMode mode,
                                   absl::Time now) const;
+  // Returns a sentence for each ready worker that has failed requests in the last minute, for those
+  // that failed most; at most kMaxUnused.
+  std::vector<std::string> Failing(absl::Time now) const;
 
   // Sets the gauges of workers by state, and of ready workers without requests by reason.
   void CountStates(const std::optional<ModelIdentity>& served, v1::ServingMode mode, absl::Time now,

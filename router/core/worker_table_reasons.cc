@@ -178,4 +178,22 @@ std::vector<std::string> WorkerTable::Unused(const std::optional<ModelIdentity>&
   return sentences;
 }
 
+std::vector<std::string> WorkerTable::Failing(absl::Time now) const {
+  std::vector<std::pair<ErrorRate::Counts, const Worker*>> failing;
+  for (const auto& [key, worker] : workers_) {
+    const ErrorRate::Counts counts = worker.errors.LastMinute(now);
+    if (counts.failed > 0 && Ready(worker, now)) failing.emplace_back(counts, &worker);
+  }
+  std::stable_sort(failing.begin(), failing.end(),
+                   [](const auto& a, const auto& b) { return a.first.failed > b.first.failed; });
+  if (failing.size() > kMaxUnused) failing.resize(kMaxUnused);
+  std::vector<std::string> sentences;
+  for (const auto& [counts, worker] : failing) {
+    sentences.push_back(absl::StrCat(RoleOf(*worker), " worker ", worker->name.address, " failed ",
+                                     counts.failed, " of ", counts.requests,
+                                     " requests in the last minute"));
+  }
+  return sentences;
+}
+
 }  // namespace baton

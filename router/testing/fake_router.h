@@ -35,7 +35,7 @@ class FakeRouter final : public v1::Inference::Service {
   // Reasons that ListModels reports. If not_serving_because and unused_workers are empty, no state
   // is reported, as by older routers.
   std::string not_serving_because;
-  std::vector<std::string> unused_workers;
+  std::vector<std::string> unused_workers, failing_workers;
   // Called after ListModels has built its answer.
   std::function<void()> after_list_models = [] {};
 
@@ -134,6 +134,7 @@ class FakeRouter final : public v1::Inference::Service {
       model.set_serving(not_serving_because.empty());
       model.set_not_serving_because(not_serving_because);
       for (const std::string& why : unused_workers) model.add_unused_workers(why);
+      for (const std::string& why : failing_workers) model.add_failing_workers(why);
     }
     after_list_models();
     return grpc::Status::OK;
