@@ -294,6 +294,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
   absl::StatusOr<std::unique_ptr<RpcServer>> server =
       RpcServer::Start({.listen = options.listen,
                         .services = {&parts->inference, &parts->membership},
+                        .names = {kInference, kMembership},
                         .connection_age = options.connection_age,
                         .connections = &parts->connections,
                         .max_message_bytes = MaxMessageBytes(options)});

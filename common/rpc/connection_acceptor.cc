@@ -25,6 +25,7 @@
 namespace baton {
 namespace {
 
+constexpr absl::Duration kTick = absl::Seconds(1);
 constexpr absl::Duration kLogEvery = absl::Seconds(10);
 // Time for which the listening sockets rest if a connection can be neither taken nor refused.
 constexpr absl::Duration kRest = absl::Milliseconds(100);
@@ -98,8 +99,9 @@ ConnectionAcceptor::~ConnectionAcceptor() {
   }
 }
 
-void ConnectionAcceptor::Start(HandOver hand_over) {
+void ConnectionAcceptor::Start(HandOver hand_over, Tick tick) {
   hand_over_ = std::move(hand_over);
+  tick_ = std::move(tick);
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "accept");
     Run();
@@ -116,9 +118,16 @@ void ConnectionAcceptor::Stop() {
 }
 
 void ConnectionAcceptor::Run() {
+  absl::Time next_tick = SteadyNow() + kTick;
   while (true) {
     epoll_event events[64];
-    const int count = epoll_wait(epoll_, events, 64, -1);
+    const absl::Duration rest = std::max(absl::ZeroDuration(), next_tick - SteadyNow());
+    const int count =
+        epoll_wait(epoll_, events, 64, static_cast<int>(absl::ToInt64Milliseconds(rest)) + 1);
+    if (const absl::Time now = SteadyNow(); now >= next_tick) {
+      tick_(now);
+      next_tick = now + kTick;
+    }
     for (int i = 0; i < count; ++i) {
       const uint64_t key = events[i].data.u64;
       if (key == kStop) return;

@@ -29,6 +29,8 @@ class ConnectionAcceptor {
  public:
   // Takes ownership of `fd`.
   using HandOver = std::function<void(int fd)>;
+  // Called about once per second, on the acceptor's thread.
+  using Tick = std::function<void(absl::Time now)>;
 
   // Listens on `listen`, HOST:PORT. Fails as CheckListen does, and with Internal if the kernel
   // gives no epoll. `connections` outlives the acceptor.
@@ -39,7 +41,7 @@ class ConnectionAcceptor {
 
   int port() const { return port_; }
   // Starts to accept. Connections that came since Listen() are waiting.
-  void Start(HandOver hand_over);
+  void Start(HandOver hand_over, Tick tick);
   // Closes the listening sockets. Connections stay. A second call does nothing.
   void Stop();
 
@@ -68,6 +70,7 @@ class ConnectionAcceptor {
 
   // Thread of the acceptor.
   HandOver hand_over_;
+  Tick tick_;
   int spare_ = -1;  // closed for a moment to refuse a connection when no descriptor is left
   uint64_t next_key_ = 0;
   Refusals too_many_ = {"too many connections"};

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "baton/v1/inference.grpc.pb.h"
 #include "common/base/host_port.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/one_request_call.h"
@@ -80,11 +81,11 @@ class RawClient {
   void Send(const std::string& bytes) { send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
   void Begin() { Send(absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Frame(4, 0, 0, ""))); }
   // Begins an RPC, and sends no request.
-  void BeginCall() {
+  void BeginCall(const std::string& method = kEcho) {
     next_stream_ += 2;
     Send(Frame(1, 4, next_stream_,
                absl::StrCat(Header(":method", "POST"), Header(":scheme", "http"),
-                            Header(":path", kEcho), Header(":authority", "test"),
+                            Header(":path", method), Header(":authority", "test"),
                             Header("te", "trailers"), Header("content-type", "application/grpc"))));
   }
   // Cancels the RPC that it began last.
@@ -128,6 +129,7 @@ class RawClient {
 class ConnectionsTest : public ::testing::Test {
  protected:
   void Start(ConnectionLimits limits, absl::Duration request_limit = absl::Seconds(60)) {
+    server_ = nullptr;  // one of an earlier call, which uses the objects below
     connections_ = std::make_unique<Connections>(limits);
     service_ = std::make_unique<EchoService>(connections_.get(), request_limit);
     auto server = RpcServer::Start(
@@ -237,19 +239,27 @@ TEST_F(ConnectionsTest, AcceptsAgainAfterDescriptorsRanOut) {
   EXPECT_TRUE(Check(NewChannel()).ok());
 }
 
+// Methods that wait for a request, of a service of ours and of those that every server has.
+constexpr const char* kMethods[] = {kEcho, "/grpc.health.v1.Health/Check",
+                                    "/grpc.health.v1.Health/Watch"};
+constexpr char kReflect[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+
 TEST_F(ConnectionsTest, AConnectionThatCancelsTooMuchIsCut) {
-  Start({.cancels_per_second = 20});
-  const auto other = NewChannel();
-  EXPECT_TRUE(Check(other).ok());
-  RawClient rude(port());
-  rude.Begin();
-  for (int i = 0; i < 1000 && connections_->counters().cut == 0; ++i) {
-    rude.BeginCall();
-    rude.CancelCall();
+  for (const char* method : {kMethods[0], kMethods[1], kMethods[2], kReflect}) {
+    SCOPED_TRACE(method);
+    Start({.cancels_per_second = 20});
+    const auto other = NewChannel();
+    EXPECT_TRUE(Check(other).ok());
+    RawClient rude(port());
+    rude.Begin();
+    for (int i = 0; i < 1000 && connections_->counters().cut == 0; ++i) {
+      rude.BeginCall(method);
+      rude.CancelCall();
+    }
+    EXPECT_TRUE(rude.Closed(absl::Seconds(20)));
+    EXPECT_EQ(connections_->counters().cut, 1u);
+    EXPECT_TRUE(Check(other).ok());
   }
-  EXPECT_TRUE(rude.Closed(absl::Seconds(20)));
-  EXPECT_EQ(connections_->counters().cut, 1u);
-  EXPECT_TRUE(Check(other).ok());
 }
 
 TEST_F(ConnectionsTest, AConnectionThatComesAfterTheEndIsEndedToo) {
@@ -289,13 +299,37 @@ TEST_F(ConnectionsTest, CancelsAreCountedBySecond) {
 }
 
 TEST_F(ConnectionsTest, AConnectionWithTooManyOpenRpcsIsCut) {
-  Start({.streams = 30});
-  RawClient rude(port());
-  rude.Begin();
-  for (int i = 0; i < 31; ++i) rude.BeginCall();
-  EXPECT_TRUE(rude.Closed(absl::Seconds(20)));
-  EXPECT_EQ(connections_->counters().cut, 1u);
-  EXPECT_TRUE(Check(NewChannel()).ok());
+  for (const char* method : kMethods) {
+    SCOPED_TRACE(method);
+    Start({.streams = 30});
+    RawClient rude(port());
+    rude.Begin();
+    for (int i = 0; i < 31; ++i) rude.BeginCall(method);
+    EXPECT_TRUE(rude.Closed(absl::Seconds(20)));
+    EXPECT_EQ(connections_->counters().cut, 1u);
+    EXPECT_TRUE(Check(NewChannel()).ok());
+  }
+}
+
+// More RPCs one after the other than may be open at once.
+TEST_F(ConnectionsTest, RpcsThatHaveEndedDoNotCount) {
+  Start({.streams = 100, .cancels_per_second = 0});
+  const auto channel = NewChannel();
+  const auto health = grpc::health::v1::Health::NewStub(channel);
+  const auto unknown = v1::Inference::NewStub(channel);  // the server does not have it
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_TRUE(Check(channel).ok());
+    grpc::ClientContext context, other;
+    grpc::health::v1::HealthCheckResponse response;
+    const auto watch = health->Watch(&context, {});
+    ASSERT_TRUE(watch->Read(&response));
+    context.TryCancel();
+    watch->Finish();
+    v1::ListModelsResponse models;
+    const grpc::Status status = unknown->ListModels(&other, {}, &models);
+    ASSERT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  }
+  EXPECT_EQ(connections_->counters().cut, 0u);
 }
 
 // An RPC of a client that decides when it sends its request.

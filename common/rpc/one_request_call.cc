@@ -76,7 +76,7 @@ uint64_t OneRequestService::Begin(OneRequestCall* call) {
   MutexLock lock(&mutex_);
   const uint64_t key = next_key_++;
   Reads& reads = reads_[call->peer_];
-  const bool read = reads.reading < kReads;
+  const bool read = reads.reading < reads_at_once_;
   waiting_[key] = {call, SteadyNow() + limit_, read};
   if (read) {
     ++reads.reading;
@@ -113,7 +113,7 @@ void OneRequestService::Forget(std::map<uint64_t, Waiting>::iterator waiting) {
     reads->second.others.erase(waiting->first);
   }
   waiting_.erase(waiting);
-  if (!reads->second.others.empty() && reads->second.reading < kReads) {
+  if (!reads->second.others.empty() && reads->second.reading < reads_at_once_) {
     const uint64_t next = *reads->second.others.begin();
     reads->second.others.erase(reads->second.others.begin());
     ++reads->second.reading;

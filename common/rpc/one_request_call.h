@@ -58,11 +58,11 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 // A gRPC service whose methods are OneRequestCalls.
 class OneRequestService : public grpc::Service {
  public:
-  // A request must come within `limit` after its RPC began. At most kReads requests are read from
+  // A request must come within `limit` after its RPC began. At most `reads` requests are read from
   // one connection at the same time, so that it can't fill the memory with parts of large requests.
   // `connections` outlives the service.
-  OneRequestService(Connections* connections, absl::Duration limit)
-      : connections_(connections), limit_(limit) {}
+  OneRequestService(Connections* connections, absl::Duration limit, int reads = 16)
+      : connections_(connections), limit_(limit), reads_at_once_(reads) {}
 
   // Ends RPCs whose requests have not come in time. Call it again and again. Any thread.
   void EndWithoutRequests(absl::Time now);
@@ -75,7 +75,6 @@ class OneRequestService : public grpc::Service {
 
  private:
   friend class OneRequestCall;
-  static constexpr int kReads = 16;
   // An RPC whose request has not come.
   struct Waiting {
     OneRequestCall* call;
@@ -99,6 +98,7 @@ class OneRequestService : public grpc::Service {
 
   Connections* const connections_;
   const absl::Duration limit_;
+  const int reads_at_once_;
   int methods_ = 0;
   Mutex mutex_;
   uint64_t next_key_ ABSL_GUARDED_BY(mutex_) = 1;

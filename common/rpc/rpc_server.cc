@@ -3,17 +3,19 @@
 #include <algorithm>
 #include <utility>
 
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/limits.h"
-#include "grpc/health/v1/health.pb.h"
 
 namespace baton {
+namespace {
+
+// Time in which the request of a health check must come.
+constexpr absl::Duration kHealthRequestLimit = absl::Seconds(60);
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& options) {
   auto server = std::unique_ptr<RpcServer>(new RpcServer);
@@ -25,13 +27,15 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& optio
   const ConnectionLimits& limits = connections->limits();
   ASSIGN_OR_RETURN(server->acceptor_, ConnectionAcceptor::Listen(options.listen, connections));
   LogGrpc();
-  // Plugins are process-wide switches of gRPC, so setting them again changes nothing.
-  grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  // Links the generated code of the health service. gRPC answers health checks without that code,
-  // but reflection needs it to describe the service.
-  grpc::health::v1::HealthCheckRequest::descriptor();
+  server->health_ = std::make_unique<HealthService>(connections, kHealthRequestLimit);
+  std::vector<std::string> names = options.names;
+  names.push_back("grpc.health.v1.Health");
+  server->reflection_ = std::make_unique<ReflectionService>(connections, std::move(names));
+  server->unknown_ = std::make_unique<UnknownMethods>(connections);
   grpc::ServerBuilder builder;
+  builder.RegisterService(server->health_.get());
+  builder.RegisterService(server->reflection_.get());
+  builder.RegisterCallbackGenericService(server->unknown_.get());
   auto handler = std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor>(
       builder.experimental().AddExternalConnectionAcceptor(
           grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
@@ -62,25 +66,29 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& optio
     return absl::InternalError(absl::StrCat("can't listen on ", options.listen, ": gRPC refuses"));
   }
   server->address_ = WithPort(options.listen, server->acceptor_->port());
-  server->acceptor_->Start([handler](int fd) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = fd;
-    handler->HandleNewConnection(&connection);
-  });
+  server->acceptor_->Start(
+      [handler](int fd) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+        connection.fd = fd;
+        handler->HandleNewConnection(&connection);
+      },
+      [health = server->health_.get(), reflection = server->reflection_.get()](absl::Time now) {
+        health->EndWithoutRequests(now);
+        reflection->EndIdle(now);
+      });
   return server;
 }
 
 RpcServer::~RpcServer() { Shutdown(absl::ZeroDuration()); }
 
 void RpcServer::SetServing(absl::string_view service, bool serving) {
-  if (auto* health = server_->GetHealthCheckService()) {
-    health->SetServingStatus(std::string(service), serving);
-  }
+  health_->Set(service, serving);
 }
 
 void RpcServer::Shutdown(absl::Duration grace) {
   if (server_ == nullptr) return;
   acceptor_->Stop();
+  health_->End();
   server_->Shutdown(absl::ToChronoTime(SystemNow() + grace));
   server_->Wait();
   server_ = nullptr;

@@ -11,7 +11,10 @@
 #include "absl/time/time.h"
 #include "common/base/host_port.h"
 #include "common/rpc/connection_acceptor.h"
+#include "common/rpc/health_service.h"
 #include "common/rpc/limits.h"
+#include "common/rpc/reflection_service.h"
+#include "common/rpc/unknown_methods.h"
 
 namespace baton {
 
@@ -22,6 +25,7 @@ class RpcServer {
   struct Options {
     std::string listen;                    // host:port; port 0 means any free port
     std::vector<grpc::Service*> services;  // must outlive the server
+    std::vector<std::string> names;        // full names of services, which reflection lists
     // Age at which a client is asked to open a new connection (GOAWAY), plus or minus a tenth. RPCs
     // on the old connection go on. At least one millisecond.
     absl::Duration connection_age = absl::InfiniteDuration();
@@ -47,6 +51,9 @@ class RpcServer {
   RpcServer() = default;
   std::string address_;
   std::unique_ptr<Connections> own_connections_;
+  std::unique_ptr<HealthService> health_;
+  std::unique_ptr<ReflectionService> reflection_;
+  std::unique_ptr<UnknownMethods> unknown_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -2,22 +2,31 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <arpa/inet.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "baton/v1/inference.grpc.pb.h"
+#include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
+#include "common/rpc/reflection_service.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/status.h"
 #include "common/rpc/worker_identity.h"
 #include "gmock/gmock.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "grpc/reflection/v1alpha/reflection.pb.h"
 #include "gtest/gtest.h"
 
 namespace baton {
@@ -63,10 +72,10 @@ TEST(WorkerIdentityTest, TellsItsEpochToThoseWhoKnowTheToken) {
   }
 }
 
-TEST(WorkerIdentityTest, ARequestForAnotherEpochIsRefusedAsUnavailable) {
+TEST(WorkerIdentityTest, ARequestForAnotherEpochIsRefusedAsAborted) {
   EXPECT_TRUE(CheckWorkerEpoch(5, 5).ok());
   const absl::Status status = CheckWorkerEpoch(0, 0xab);
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("worker of epoch 00000000000000ab answers"));
 }
 
@@ -121,6 +130,189 @@ TEST(RpcServerTest, AnOldConnectionIsLeftByNewCallsOfWhichNoneFails) {
   EXPECT_EQ(response.status(), response.NOT_SERVING);
   watching.TryCancel();
   watch->Finish();
+}
+
+TEST(RpcServerTest, HealthIsThatOfTheNamedService) {
+  using Response = grpc::health::v1::HealthCheckResponse;
+  Mirror mirror;
+  const auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {&mirror}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto stub = grpc::health::v1::Health::NewStub(Dial((*server)->address()));
+  const auto check = [&](const std::string& service) -> std::string {
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(service);
+    Response response;
+    const grpc::Status status = stub->Check(&context, request, &response);
+    return status.ok() ? Response::ServingStatus_Name(response.status()) : status.error_message();
+  };
+  EXPECT_EQ(check(""), "SERVING");
+  EXPECT_EQ(check("a.B"), "this server has no such service");
+  EXPECT_EQ(check(std::string(5000, 'x')), "the health check has 5003 bytes, limit 4096");
+  // A client that watches is told of each change, and of the end.
+  grpc::ClientContext context;
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service("a.B");
+  const auto watch = stub->Watch(&context, request);
+  Response response;
+  for (const char* expected : {"SERVICE_UNKNOWN", "SERVING", "NOT_SERVING", "SERVING"}) {
+    ASSERT_TRUE(watch->Read(&response));
+    EXPECT_EQ(Response::ServingStatus_Name(response.status()), expected);
+    (*server)->SetServing("a.B", response.status() != Response::SERVING);
+  }
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), Response::NOT_SERVING);
+  EXPECT_EQ(check("a.B"), "NOT_SERVING");
+  EXPECT_EQ(check(""), "SERVING");
+  std::thread ends([&] { (*server)->Shutdown(absl::InfiniteDuration()); });
+  EXPECT_FALSE(watch->Read(&response)) << response.status();
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  ends.join();
+}
+
+using ReflectionRequest = grpc::reflection::v1alpha::ServerReflectionRequest;
+using ReflectionResponse = grpc::reflection::v1alpha::ServerReflectionResponse;
+
+// A stream of server reflection.
+class Reflection {
+ public:
+  explicit Reflection(const std::shared_ptr<grpc::Channel>& channel,
+                      const char* version = "v1alpha")
+      : stub_(channel) {
+    call_ = stub_.PrepareCall(
+        &context_,
+        absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo"),
+        &queue_);
+    call_->StartCall(nullptr);
+    Wait();
+  }
+  // Sends a request and reads its response. Returns false if the stream has ended.
+  bool Ask(const ReflectionRequest& request, ReflectionResponse* response) {
+    call_->Write(request, nullptr);
+    if (!Wait()) return false;
+    call_->Read(response, nullptr);
+    return Wait();
+  }
+  grpc::Status End() {
+    call_->WritesDone(nullptr);
+    Wait();
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    Wait();
+    return status;
+  }
+
+ private:
+  bool Wait() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_.Next(&tag, &ok) && ok;
+  }
+
+  grpc::TemplatedGenericStub<ReflectionRequest, ReflectionResponse> stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<ReflectionRequest, ReflectionResponse>> call_;
+};
+
+TEST(ReflectionServiceTest, DescribesServicesFilesAndSymbols) {
+  Mirror mirror;
+  const auto server = RpcServer::Start(
+      {.listen = "127.0.0.1:0", .services = {&mirror}, .names = {"baton.v1.Inference"}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  for (const char* version : {"v1alpha", "v1"}) {
+    Reflection stream(Dial((*server)->address()), version);
+    ReflectionRequest request;
+    ReflectionResponse response;
+    request.set_host("here");
+    request.set_list_services("");
+    ASSERT_TRUE(stream.Ask(request, &response));
+    EXPECT_EQ(response.valid_host(), "here");
+    EXPECT_EQ(response.original_request().host(), "here");
+    std::vector<std::string> names;
+    for (const auto& service : response.list_services_response().service()) {
+      names.push_back(service.name());
+    }
+    EXPECT_THAT(names, testing::ElementsAre("baton.v1.Inference", "grpc.health.v1.Health",
+                                            "grpc.reflection.v1alpha.ServerReflection"));
+    request.set_file_containing_symbol("baton.v1.Inference.Generate");
+    ASSERT_TRUE(stream.Ask(request, &response));
+    google::protobuf::DescriptorPool pool;
+    for (const std::string& bytes : response.file_descriptor_response().file_descriptor_proto()) {
+      google::protobuf::FileDescriptorProto file;
+      ASSERT_TRUE(file.ParseFromString(bytes));
+      ASSERT_NE(pool.BuildFile(file), nullptr) << file.name() << " came before what it imports";
+    }
+    EXPECT_NE(pool.FindMethodByName("baton.v1.Inference.Generate"), nullptr);
+    request.set_file_by_filename("grpc/health/v1/health.proto");
+    ASSERT_TRUE(stream.Ask(request, &response));
+    EXPECT_EQ(response.file_descriptor_response().file_descriptor_proto_size(), 1);
+    request.set_all_extension_numbers_of_type("baton.v1.Model");
+    ASSERT_TRUE(stream.Ask(request, &response));
+    EXPECT_EQ(response.all_extension_numbers_response().base_type_name(), "baton.v1.Model");
+    const auto error = [&]() -> std::string {
+      return stream.Ask(request, &response) ? response.error_response().error_message() : "ended";
+    };
+    request.set_file_containing_symbol("no.such.Thing");
+    EXPECT_EQ(error(), "this server has no symbol 'no.such.Thing'");
+    EXPECT_EQ(response.error_response().error_code(), grpc::StatusCode::NOT_FOUND);
+    request.set_file_by_filename("no.proto");
+    EXPECT_EQ(error(), "this server has no file 'no.proto'");
+    request.mutable_file_containing_extension()->set_containing_type("baton.v1.Model");
+    EXPECT_EQ(error(), "this server has no extension 0 of 'baton.v1.Model'");
+    request.set_all_extension_numbers_of_type("no.such.Thing");
+    EXPECT_EQ(error(), "this server has no message 'no.such.Thing'");
+    request.clear_message_request();
+    EXPECT_EQ(error(), "the request asks for nothing");
+    EXPECT_TRUE(stream.End().ok());
+  }
+}
+
+TEST(ReflectionServiceTest, AConnectionHasFewStreamsAndALongRequestEndsOne) {
+  const auto server = RpcServer::Start({.listen = "127.0.0.1:0"});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto channel = Dial((*server)->address());
+  ReflectionRequest request;
+  ReflectionResponse response;
+  request.set_list_services("");
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::unique_ptr<Reflection>> streams;
+    for (int i = 0; i < 4; ++i) {
+      streams.push_back(std::make_unique<Reflection>(channel));
+      EXPECT_TRUE(streams.back()->Ask(request, &response));
+    }
+    Reflection more(channel);
+    EXPECT_FALSE(more.Ask(request, &response));
+    EXPECT_EQ(more.End().error_message(),
+              "this connection has more than 4 streams of server reflection");
+    ReflectionRequest longest;
+    longest.set_file_by_filename(std::string(5000, 'x'));
+    EXPECT_FALSE(streams[0]->Ask(longest, &response));
+    EXPECT_EQ(streams[0]->End().error_message(), "the request has 5003 bytes, limit 4096");
+    for (int i = 1; i < 4; ++i) EXPECT_TRUE(streams[i]->End().ok());
+  }
+}
+
+TEST(ReflectionServiceTest, AStreamWithoutRequestsEnds) {
+  Connections connections({});
+  ReflectionService service(&connections, {});
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  Reflection stream(Dial(absl::StrCat("127.0.0.1:", port)));
+  ReflectionRequest request;
+  ReflectionResponse response;
+  request.set_list_services("");
+  EXPECT_TRUE(stream.Ask(request, &response));
+  service.EndIdle(SteadyNow() + absl::Seconds(30));
+  EXPECT_TRUE(stream.Ask(request, &response));
+  service.EndIdle(SteadyNow() + absl::Seconds(90));
+  const grpc::Status status = stream.End();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(status.error_message(), "no request came for 1m");
+  server->Shutdown();
 }
 
 // A busy machine may take a while to answer a new connection. If the client gave up early, a live

@@ -340,7 +340,9 @@ std::string WorkerHost::attach_token() {
 void WorkerHost::Listen(grpc::Service* service, absl::string_view service_name) {
   identity_ = std::make_unique<WorkerIdentityService>(attach_token(), epoch_);
   absl::StatusOr<std::unique_ptr<RpcServer>> server = RpcServer::Start(
-      {.listen = absl::GetFlag(FLAGS_listen), .services = {service, identity_.get()}});
+      {.listen = absl::GetFlag(FLAGS_listen),
+       .services = {service, identity_.get()},
+       .names = {std::string(service_name), v1::WorkerIdentity::service_full_name()}});
   if (!server.ok()) RefuseToStart(absl::StrCat("--listen: ", server.status().message()));
   server_ = *std::move(server);
   service_name_ = std::string(service_name);
