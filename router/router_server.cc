@@ -146,6 +146,7 @@ struct RouterServer::Parts {
   Mutex server_mutex;
   bool server_open ABSL_GUARDED_BY(server_mutex) = true;  // True until Shutdown closes it.
   bool core_serves ABSL_GUARDED_BY(server_mutex) = false;
+  std::optional<ServingChanged> logged;              // Loop thread: what the log says of the state.
   bool hangs ABSL_GUARDED_BY(server_mutex) = false;  // The loop has been silent for too long.
   Pulse pulse;
   std::optional<PulseWatch> watch;
@@ -243,6 +244,9 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
             core_serves = a.serving;
             TellHealth();
           }
+          ServingChanged state = a;
+          state.failing.clear();
+          if (std::exchange(logged, state) == state) return;
           Log(Severity::kInfo, a.serving ? "serving" : "not_serving",
               {{"prefill_workers", a.prefill_workers},
                {"decode_workers", a.decode_workers},

@@ -3,7 +3,9 @@
 #include <utility>
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/client_callback.h>
+#include <grpcpp/support/proto_buffer_reader.h>
 
 #include "absl/strings/str_cat.h"
 #include "baton/v1/decode_worker.pb.h"
@@ -53,7 +55,7 @@ class StreamLeg final : public grpc::ClientReadReactor<grpc::ByteBuffer>, public
       event_.Clear();
       return tell_(Said{key_, std::move(event)});
     }
-    garbage_ = absl::DataLossError(absl::StrCat("the worker sent a message of ", event_.Length(),
+    garbage_ = absl::InternalError(absl::StrCat("the worker sent a message of ", event_.Length(),
                                                 " bytes that is not a ", event.GetTypeName()));
     context_.TryCancel();
     RemoveHold();

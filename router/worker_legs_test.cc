@@ -76,7 +76,7 @@ TEST(WorkerLegsTest, AMessageThatDoesNotParseEndsTheLeg) {
     MutexLock lock(&mutex);
     while (ended.size() < 2) changed.Wait(&mutex);
   }
-  EXPECT_EQ(ended[1].code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ended[1].code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(ended[1].message()),
               HasSubstr("sent a message of 7 bytes that is not a baton.v1.PrefillEvent"));
   EXPECT_THAT(std::string(ended[2].message()), HasSubstr("is not a baton.v1.DecodeEvent"));

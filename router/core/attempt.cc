@@ -17,7 +17,7 @@ constexpr absl::Duration kLongestRoomPause = absl::Milliseconds(320);
 // Max time for a worker to take the message that it has to forget cached KV.
 constexpr absl::Duration kForgetLimit = absl::Seconds(10);
 // Max workers that may find a request invalid before another one is asked.
-constexpr size_t kMaxInvalid = 2;
+constexpr int kMaxInvalid = 2;
 
 absl::Status WithContext(const absl::Status& status, absl::string_view context) {
   return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
@@ -263,7 +263,7 @@ Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
   if (const absl::Status status =
           request_.answer.CheckEnd(end, first.token().token_id(), base_ + 1, request_.max_tokens);
       !status.ok()) {
-    return LegFailed(leg, WithContext(status, "the first token"), false);
+    return LiedWith(leg, WithContext(status, "the first token"));
   }
   if (end.reason == v1::FINISH_REASON_UNSPECIFIED && !reserved_) {
     held_first_ = first.token();
@@ -358,13 +358,13 @@ Attempt::End Attempt::OnFinished(v1::DecodeFinished finished) {
   AnswerEnd end{.reason = finished.reason()};
   if (finished.has_stop_token_id()) end.stop_token = finished.stop_token_id();
   const std::vector<TokenId>& tokens = request_.answer.tokens();
-  if (tokens.size() <= base_ || end.reason == v1::FINISH_REASON_UNSPECIFIED) {
+  if (!handed_over_ || request_.disputed || end.reason == v1::FINISH_REASON_UNSPECIFIED) {
     return Lied(*decode_leg_, "the decode worker ended the answer without a token or a reason");
   }
   if (absl::Status status =
           request_.answer.CheckEnd(end, tokens.back(), tokens.size(), request_.max_tokens);
       !status.ok()) {
-    return LegFailed(*decode_leg_, std::move(status), false);
+    return LiedWith(*decode_leg_, std::move(status));
   }
   finished_ = std::move(finished);
   return Answered(std::move(end));
@@ -373,7 +373,7 @@ Attempt::End Attempt::OnFinished(v1::DecodeFinished finished) {
 // Handles a sequence that has become too long for the rotary table of its KV. For one sequence,
 // this happens at most once each time its length doubles.
 Attempt::End Attempt::OnOutgrown() {
-  if (request_.answer.tokens().size() <= base_) {
+  if (!handed_over_ || request_.disputed) {
     return Lied(
         *decode_leg_,
         "the decode worker reported the end of its rotary table without having sent a token");
@@ -425,7 +425,7 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
   absl::Status status = absl::DataLossError(
       absl::StrCat("token ", id, " at position ", position, " is not possible: ", why));
   if (leg == nullptr) return Broken(nullptr, std::move(status));
-  return LegFailed(*leg, std::move(status), false);
+  return LiedWith(*leg, std::move(status));
 }
 
 Attempt::End Attempt::Diverged(const Leg* leg, size_t index, TokenId id) {
@@ -456,6 +456,7 @@ Attempt::End Attempt::LegFailed(Leg& leg, absl::Status status, bool ended) {
   // again, it counts as dead.
   if (Worker* worker = workers_.Find(leg.worker); worker != nullptr && absl::IsAborted(status)) {
     worker->reported = absl::InfinitePast();
+    worker->doubted = true;
   }
   if (status.code() == absl::StatusCode::kDataLoss) ++core_.counters.data_loss;
   // The decode worker has sent tokens, so it holds the KV. If it loses the KV, it reports this
@@ -472,10 +473,12 @@ Attempt::End Attempt::LegFailed(Leg& leg, absl::Status status, bool ended) {
                                            : absl::StrCat("decode on ", summary.decode_address));
   if (absl::IsInvalidArgument(status)) {
     // The router has checked the request. If a worker finds it invalid, others are asked.
-    if (request_.invalid_by.size() >= kMaxInvalid) {
+    if (++request_.invalid > kMaxInvalid) {
       return EndsWith(AttemptEnd::Kind::kFailed, std::move(status));
     }
     request_.invalid_by.emplace_back(leg.worker, leg.key);
+    // It may have been the ticket.
+    if (!leg.prefill && !colocated_) request_.invalid_by.emplace_back(prefill_worker_, 0);
   }
   return leg.prefill ? PrefillFailed(leg, std::move(status)) : DecodeFailed(leg, std::move(status));
 }
@@ -485,9 +488,11 @@ Attempt::End Attempt::PrefillFailed(const Leg& leg, absl::Status status) {
     ++core_.counters.prefill_refused;
     return Refused(leg.worker, std::move(status));
   }
-  if (absl::IsFailedPrecondition(status) && decode_leg_ != nullptr) {
+  // The lease on the KV begins before the first token is sent.
+  if (absl::IsFailedPrecondition(status) && decode_leg_ != nullptr && times_.first_token) {
     // The lease on the KV ran out: the decode worker took the ticket, and did not read in time.
     request_.NoteFailedBy(decode_worker_);
+    request_.NoteFailedBy(leg.worker);
     return Broken(decode_leg_, absl::UnavailableError(absl::StrCat(
                                    "decode on ", request_.summary.decode_address,
                                    " did not read the KV in time: ", status.message())));
@@ -528,6 +533,7 @@ Attempt::End Attempt::Broken(const Leg* leg, absl::Status status, bool lost_deco
   if (handed_over_) phase = "decode";
   End end = EndsWith(AttemptEnd::Kind::kBroken, std::move(status));
   end->phase = phase;
+  end->lied = lied_;
   end->in_transit = ticket_ && !handed_over_ && leg != nullptr && (leg->prefill || reserved_);
   if (leg != nullptr) {
     end->leg = leg->key;

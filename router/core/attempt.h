@@ -51,6 +51,8 @@ struct AttemptEnd {
   WorkerKey worker = 0;
   // The KV was on its way from one worker to another when the RPC failed.
   bool in_transit = false;
+  // The worker sent something that cannot be right, whatever KV it has.
+  bool lied = false;
 };
 
 // One numbered attempt at a request. It has legs, which are RPCs to workers: a prefill leg and then
@@ -69,7 +71,7 @@ struct AttemptEnd {
 //   prefill leg full before it took the prompt        kRefused
 //   colocated leg full before it reserved blocks      kRefused
 //   decode leg full                                   the ticket goes to another worker, or waits
-//   InvalidArgument of either leg                     kBroken; kFailed if it is the second one
+//   InvalidArgument of either leg                     kBroken; kFailed if it is the third one
 //   decode leg ends with Outgrown                     kOutgrown
 //   prefill leg broken after decode has sent tokens   goes on, because decode holds the KV
 //   anything else, too long a silence included        kBroken
@@ -173,7 +175,11 @@ class Attempt {
   // be right. The error message is `pieces`, joined.
   template <class... Pieces>
   End Lied(Leg& leg, const Pieces&... pieces) {
-    return LegFailed(leg, absl::DataLossError(absl::StrCat(pieces...)), /*ended=*/false);
+    return LiedWith(leg, absl::DataLossError(absl::StrCat(pieces...)));
+  }
+  End LiedWith(Leg& leg, absl::Status status) {
+    lied_ = true;
+    return LegFailed(leg, std::move(status), /*ended=*/false);
   }
   // Fails the leg (the RPC to the worker) if the first token comes before all logprobs of the
   // prompt that the client asked for.
@@ -202,6 +208,7 @@ class Attempt {
   std::optional<v1::Token> held_first_;
   bool reserved_ = false;
   bool closed_ = false;       // Close() was called.
+  bool lied_ = false;         // A worker of this attempt sent something that cannot be right.
   bool handed_over_ = false;  // The decode worker has sent tokens, so it holds the KV.
   uint64_t uncached_tokens_;  // Tokens of the prompt that the worker computes, as far as known.
   size_t scored_ = 0;         // Prompt tokens whose logprobs came in this attempt.

@@ -159,7 +159,8 @@ struct Request {
   // there is no other.
   std::vector<WorkerKey> failed_by;
   bool counted_failure = false;  // A failure of this request was counted against a worker.
-  // Workers that found the request invalid, and the RPCs in which they did.
+  int invalid = 0;               // Number of times that a worker found the request invalid.
+  // These workers, and those that sent them tickets, and the RPCs.
   std::vector<std::pair<WorkerKey, LegKey>> invalid_by;
   // Attempts in a row that were broken by a worker that did not die, and brought no new token.
   int broken_in_a_row = 0;

@@ -203,9 +203,15 @@ void RouterCore::Impl::Handle(CoreEvent event, absl::Time now) {
                  [&](WorkerAttached& e) { AttachWorker(e); },
                  [&](WorkerReported& e) {
                    bool matters = false;
-                   if (membership.workers().Report(e.attach, e.load, core.now, &matters) == nullptr)
-                     return;
+                   Worker* const worker =
+                       membership.workers().Report(e.attach, e.load, core.now, &matters);
+                   if (worker == nullptr) return;
                    if (matters) WorkersChanged();
+                   if (std::exchange(worker->doubted, false)) {
+                     NoteFailureOf(worker->name.key, 0,
+                                   absl::AbortedError("lives, but another process answered at its "
+                                                      "address"));
+                   }
                    queue.LookAgain();
                  },
                  [&](WorkerCached& e) { membership.Cached(std::move(e)); },
@@ -440,9 +446,10 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
          {"migrations", migrations},
          {"because", end.status.ToString()}});
     request.last_failure = end.status;
-    // A worker that preempts a sequence, because it has too few free blocks, has not failed.
+    // A worker that preempts a sequence, because it has too few free blocks, has not failed. And a
+    // retry because a worker found the request invalid is cheap, and there are few of them.
     if (end.kind == AttemptEnd::Kind::kBroken && end.worker != 0 &&
-        !absl::IsResourceExhausted(end.status) &&
+        !absl::IsResourceExhausted(end.status) && !absl::IsInvalidArgument(end.status) &&
         !membership.workers().Dead(end.worker, core.now)) {
       request.suspect = end.worker;
       request.gives_up = CountBroken(request);
@@ -457,27 +464,21 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
 
 std::optional<GivesUp> RouterCore::Impl::CountBroken(Request& request) {
   const absl::Status& error = request.last_failure;
-  // Every worker would find the request invalid, so it is not tried at the cost of others.
-  const auto status = [&](absl::Status otherwise) {
-    return absl::IsInvalidArgument(error) ? error : otherwise;
-  };
   if (++request.broken_in_a_row > core.options.max_broken) {
-    return GivesUp{status(absl::InternalError(absl::StrCat(
+    return GivesUp{absl::InternalError(absl::StrCat(
                        "gave up after ", request.broken_in_a_row,
                        " attempts in a row that failed without a new token; the last error: ",
-                       error.message()))),
+                       error.message())),
                    &core.metrics->broken_too_often};
   }
-  // Such a retry is cheap, and there are few of them.
-  if (absl::IsInvalidArgument(error)) return std::nullopt;
   if (retries_.Take(core.now)) {
     request.retry_taken = core.now;
     return std::nullopt;
   }
   return GivesUp{
-      status(absl::UnavailableError(absl::StrCat(
+      absl::UnavailableError(absl::StrCat(
           "not tried again, because ", retries_.retries(), " of the last ", retries_.attempts(),
-          " attempts were retries; the last error: ", error.message()))),
+          " attempts were retries; the last error: ", error.message())),
       &core.metrics->retries_refused};
 }
 
@@ -508,7 +509,9 @@ void RouterCore::Impl::NoteFailure(Request& request, const AttemptEnd& end) {
   NoteFailureOf(end.worker, end.leg, end.status);
   // KV that arrives wrong may be the fault of the worker that sent it.
   const WorkerKey sender = request.attempt->prefill_worker();
-  if (absl::IsDataLoss(end.status) && sender != end.worker) NoteFailureOf(sender, 0, end.status);
+  if (absl::IsDataLoss(end.status) && !end.lied && sender != end.worker) {
+    NoteFailureOf(sender, 0, end.status);
+  }
 }
 
 void RouterCore::Impl::NoteFailureOf(WorkerKey key, LegKey leg, const absl::Status& status) {

@@ -399,8 +399,9 @@ TEST_F(SickWorkersTest, AWorkerWhoseAddressAnotherHasIsDead) {
   for (const auto& [key, leg] : hub_->legs) EXPECT_EQ(leg.worker.address, "d2:1");
   EXPECT_EQ(metrics_.retries_refused.value(), 0u);
   EXPECT_EQ(metrics_.decode_failures.value(), 0u);
-  // If it reports all the same, it lives.
+  // If it reports all the same, it lives, and what it said was a failure.
   hub_->ReportAll();
+  EXPECT_EQ(metrics_.decode_failures.value(), 1u);
   for (int i = 0; i < 2; ++i) hub_->Arrive(Prompt(5), 6);
   int back = 0;
   for (const auto& [key, leg] : hub_->legs) back += leg.worker.address == "d1:1";

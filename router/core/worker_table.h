@@ -35,6 +35,8 @@ struct Worker {
   v1::LoadReport load;
   absl::Time reported;     // Time of the last message on its Attach stream.
   AttachKey attach = 0;    // 0: no stream is open.
+  // Another process has answered at its address since its last report.
+  bool doubted = false;
   absl::Time detached_at;  // Meaningful while `attach` is 0.
   bool replaced = false;   // A newer process took its address.
   v1::Peers told;          // The last list of peers that was sent to this worker.
