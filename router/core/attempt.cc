@@ -534,7 +534,8 @@ Attempt::End Attempt::Broken(const Leg* leg, absl::Status status, bool lost_deco
   End end = EndsWith(AttemptEnd::Kind::kBroken, std::move(status));
   end->phase = phase;
   end->lied = lied_;
-  end->in_transit = ticket_ && !handed_over_ && leg != nullptr && (leg->prefill || reserved_);
+  end->in_transit = ticket_ && !handed_over_ && leg != nullptr &&
+                    (leg->prefill ? times_.first_token.has_value() : reserved_);
   if (leg != nullptr) {
     end->leg = leg->key;
     end->worker = leg->worker;

@@ -312,6 +312,7 @@ TEST_F(RouterCoreTest, ALeaseCantRunOutBeforeTheFirstToken) {
   ASSERT_NE(w.PrefillLeg(), 0u);
   EXPECT_NE(w.At(w.PrefillLeg()).worker.address, address);
   EXPECT_EQ(metrics.decode_failures.value(), 0u);
+  EXPECT_EQ(metrics.prefill_failures.value(), 1u);
   w.RunToEnd();
   EXPECT_TRUE(w.clients.at(r).status->ok());
 }
