@@ -36,7 +36,8 @@ void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry) {
           "Legs (RPCs to workers) that failed with DataLoss or broke the protocol.",
           &RouterCounters::data_loss);
   counter("baton_router_diverged_total",
-          "Requests that failed because workers gave two different tokens for one position.",
+          "Requests that failed because workers gave two different tokens for one position, and "
+          "so did those that computed it again.",
           &RouterCounters::diverged);
   counter("baton_router_identity_changes_total",
           "Times the router began to serve another model fingerprint or numerics id.",

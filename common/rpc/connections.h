@@ -51,7 +51,7 @@ class Connections {
   // Counts a connection that was refused because the process had no descriptor left.
   void NoDescriptor();
 
-  // Tells all clients that nothing more comes on their connections, and from now on on new ones.
+  // Tells all clients, also those that connect later, that nothing more comes on their connections.
   // They get what was sent before, and then take RPCs that have no status as Unavailable.
   void EndAll();
 

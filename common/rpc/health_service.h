@@ -16,7 +16,8 @@ namespace baton {
 // begin any number of them. Any thread.
 class HealthService final : public OneRequestService {
  public:
-  // A request must come within `limit`. `connections` outlives the service.
+  // A request must come within `limit`, and have at most 4 KiB: longer ones, and those that do not
+  // parse, end with InvalidArgument. `connections` outlives the service.
   HealthService(Connections* connections, absl::Duration limit);
 
   // Sets the status of a service, given by its full name; "" stands for the whole server. Before

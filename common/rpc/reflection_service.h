@@ -28,6 +28,7 @@ class ReflectionService final : public grpc::Service {
   void EndIdle(absl::Time now);
 
  private:
+  // A request longer than 4 KiB, or one that does not parse, ends its stream with InvalidArgument.
   class Stream;
   // A connection has at most this number of streams. More end with ResourceExhausted.
   static constexpr int kStreams = 4;

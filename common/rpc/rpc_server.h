@@ -25,7 +25,8 @@ class RpcServer {
   struct Options {
     std::string listen;                    // host:port; port 0 means any free port
     std::vector<grpc::Service*> services;  // must outlive the server
-    std::vector<std::string> names;        // full names of services, which reflection lists
+    // Full names of these services. Server reflection lists them.
+    std::vector<std::string> names;
     // Age at which a client is asked to open a new connection (GOAWAY), plus or minus a tenth. RPCs
     // on the old connection go on. At least one millisecond.
     absl::Duration connection_age = absl::InfiniteDuration();

@@ -177,6 +177,7 @@ class Attempt {
   End Lied(Leg& leg, const Pieces&... pieces) {
     return LiedWith(leg, absl::DataLossError(absl::StrCat(pieces...)));
   }
+  // The same, with this status.
   End LiedWith(Leg& leg, absl::Status status) {
     lied_ = true;
     return LegFailed(leg, std::move(status), /*ended=*/false);

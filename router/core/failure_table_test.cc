@@ -296,65 +296,6 @@ TEST_F(RouterCoreTest, InvalidArgumentOfThreeWorkersGoesToTheClient) {
   EXPECT_TRUE(AtRest());
 }
 
-// A prefill worker that fails a request with any code, before the first token, is left.
-TEST_F(RouterCoreTest, ALeaseCantRunOutBeforeTheFirstToken) {
-  RequestMetrics metrics;
-  RouterCoreOptions options = CoreHarness::Options();
-  options.metrics = &metrics;
-  CoreHarness w(options);
-  w.AttachFour();
-  const RequestKey r = w.Arrive(Prompt(5), 6);
-  const LegKey sick = w.PrefillLeg();
-  const std::string address = w.At(sick).worker.address;
-  w.Ticket(sick);
-  w.Reserve(w.DecodeLeg());
-  w.End(sick, absl::FailedPreconditionError("this worker is sick"));
-  ASSERT_NE(w.PrefillLeg(), 0u);
-  EXPECT_NE(w.At(w.PrefillLeg()).worker.address, address);
-  EXPECT_EQ(metrics.decode_failures.value(), 0u);
-  EXPECT_EQ(metrics.prefill_failures.value(), 1u);
-  w.RunToEnd();
-  EXPECT_TRUE(w.clients.at(r).status->ok());
-}
-
-// The ticket may be what the decode worker finds invalid.
-TEST_F(RouterCoreTest, ABadTicketCountsAgainstWhoSentItToo) {
-  RequestMetrics metrics;
-  RouterCoreOptions options = CoreHarness::Options();
-  options.metrics = &metrics;
-  CoreHarness w(options);
-  w.AttachFour();
-  const RequestKey r = w.Arrive(Prompt(5), 6);
-  w.Ticket(w.PrefillLeg());
-  w.End(w.DecodeLeg(), absl::InvalidArgumentError("ticket names block -1"));
-  w.RunToEnd();
-  EXPECT_TRUE(w.clients.at(r).status->ok());
-  EXPECT_EQ(metrics.decode_failures.value(), 1u);
-  EXPECT_EQ(metrics.prefill_failures.value(), 1u);
-}
-
-TEST_F(RouterCoreTest, ALieIsNotTheFaultOfTheWorkerThatSentTheKv) {
-  for (const bool lie : {true, false}) {
-    RequestMetrics metrics;
-    RouterCoreOptions options = CoreHarness::Options();
-    options.metrics = &metrics;
-    CoreHarness w(options);
-    w.AttachFour();
-    w.Arrive(Prompt(5), 6);
-    w.Ticket(w.PrefillLeg());
-    w.First(w.PrefillLeg());
-    w.Reserve(w.DecodeLeg());
-    if (lie) {
-      w.Token(w.DecodeLeg(), 1, 9);
-    } else {
-      w.End(w.DecodeLeg(), absl::DataLossError("the checksum is wrong"));
-    }
-    w.RunToEnd();
-    EXPECT_EQ(metrics.decode_failures.value(), 1u);
-    EXPECT_EQ(metrics.prefill_failures.value(), lie ? 0u : 1u);
-  }
-}
-
 TEST_F(RouterCoreTest, MigrationsAreBounded) {
   RouterCoreOptions options = CoreHarness::Options();
   options.max_migrations = 3;

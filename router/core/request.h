@@ -160,7 +160,7 @@ struct Request {
   std::vector<WorkerKey> failed_by;
   bool counted_failure = false;  // A failure of this request was counted against a worker.
   int invalid = 0;               // Number of times that a worker found the request invalid.
-  // These workers, and those that sent them tickets, and the RPCs.
+  // The workers that found it invalid, each with its RPC, and those that sent them tickets, with 0.
   std::vector<std::pair<WorkerKey, LegKey>> invalid_by;
   // Attempts in a row that were broken by a worker that did not die, and brought no new token.
   int broken_in_a_row = 0;

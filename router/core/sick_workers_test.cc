@@ -274,25 +274,6 @@ TEST_F(SickWorkersTest, TheDeadlineOfARequestIsNoFailureOfItsWorker) {
   EXPECT_EQ(metrics_.decode_failures.value(), 0u);
 }
 
-// A decode worker can't pull because the other worker has no such KV, or sends it too slowly.
-TEST_F(RouterCoreTest, KvThatDoesNotComeIsNoFailureOfEitherWorker) {
-  for (const Code code : {Code::kFailedPrecondition, Code::kDeadlineExceeded}) {
-    RequestMetrics metrics;
-    RouterCoreOptions options = CoreHarness::Options();
-    options.metrics = &metrics;
-    CoreHarness w(options);
-    w.AttachFour();
-    const RequestKey r = w.Arrive(Prompt(5), 6);
-    w.Ticket(w.PrefillLeg());
-    w.Reserve(w.DecodeLeg());
-    w.End(w.DecodeLeg(), absl::Status(code, "the KV did not come"));
-    w.RunToEnd();
-    EXPECT_TRUE(w.clients.at(r).status->ok());
-    EXPECT_EQ(metrics.decode_failures.value(), 0u);
-    EXPECT_EQ(metrics.prefill_failures.value(), 0u);
-  }
-}
-
 TEST_F(SickWorkersTest, AtMostHalfOfTheWorkersAndNeverTheLastAreEjected) {
   for (const auto& [workers, ejected] :
        std::map<int, int>{{1, 0}, {2, 1}, {3, 2}, {4, 2}, {5, 3}}) {
@@ -457,28 +438,30 @@ TEST_F(SickWorkersTest, AWorkerThatFindsValidRequestsInvalidIsNotBelieved) {
   EXPECT_EQ(metrics_.decode_workers[RequestMetrics::kEjected].value(), 1);
 }
 
+// Lets seconds pass in which all workers go on reporting.
+void PassSeconds(CoreHarness* h, int seconds) {
+  for (int i = 0; i < seconds; ++i) {
+    h->Advance(absl::Seconds(1));
+    h->ReportAll();
+  }
+}
+
 // The worker goes on reporting its load, and sends nothing more for the request.
 TEST_F(SickWorkersTest, ASilentStreamIsGivenUp) {
   Attach(2);
   const RequestKey r = hub_->Arrive(Prompt(5), 6);
   const LegKey silent = hub_->DecodeLeg();
   const std::string address = hub_->At(silent).worker.address;
-  const auto wait = [&](int seconds) {
-    for (int i = 0; i < seconds; ++i) {
-      hub_->Advance(absl::Seconds(1));
-      hub_->ReportAll();
-    }
-  };
   for (auto& [key, load] : hub_->loads) load.set_waiting(1);
-  wait(100);
+  PassSeconds(hub_.get(), 100);
   EXPECT_EQ(hub_->DecodeLeg(), silent) << "the prompt may wait in the worker's queue";
   for (auto& [key, load] : hub_->loads) load.set_waiting(0);
   hub_->Reserve(silent);
-  wait(59);
+  PassSeconds(hub_.get(), 59);
   hub_->Tokens(silent, 0, 1);
-  wait(59);
+  PassSeconds(hub_.get(), 59);
   EXPECT_EQ(hub_->DecodeLeg(), silent);
-  wait(2);
+  PassSeconds(hub_.get(), 2);
   ASSERT_NE(hub_->DecodeLeg(), silent);
   EXPECT_NE(hub_->At(hub_->DecodeLeg()).worker.address, address);
   hub_->FinishDecode(hub_->DecodeLeg());
@@ -496,17 +479,11 @@ TEST_F(RouterCoreTest, ADecodeWorkerThatForgetsASequenceIsGivenUp) {
   const LegKey silent = h.DecodeLeg();
   h.Reserve(silent);
   h.End(prefill, absl::OkStatus());
-  const auto wait = [&](int seconds) {
-    for (int i = 0; i < seconds; ++i) {
-      h.Advance(absl::Seconds(1));
-      h.ReportAll();
-    }
-  };
   for (auto& [key, load] : h.loads) load.set_waiting(1);
-  wait(100);
+  PassSeconds(&h, 100);
   EXPECT_EQ(h.DecodeLeg(), silent) << "the sequence may wait for a place in the batch";
   for (auto& [key, load] : h.loads) load.set_waiting(0);
-  wait(20);
+  PassSeconds(&h, 20);
   EXPECT_EQ(h.DecodeLeg(), 0u);
   ASSERT_NE(h.PrefillLeg(), 0u);
   h.RunToEnd(h.PrefillLeg());
@@ -521,27 +498,20 @@ TEST_F(RouterCoreTest, ADecodeWorkerThatNeverReservesIsGivenUp) {
   h.Ticket(prefill);
   h.First(prefill);
   const LegKey silent = h.DecodeLeg();
-  const auto wait = [&](int seconds) {
-    for (int i = 0; i < seconds; ++i) {
-      h.Advance(absl::Seconds(1));
-      h.ReportAll();
-    }
-  };
   for (auto& [key, load] : h.loads) load.set_waiting(1);
-  wait(100);
+  PassSeconds(&h, 100);
   EXPECT_EQ(h.DecodeLeg(), silent) << "the sequence may wait for a prompt with the same beginning";
   for (auto& [key, load] : h.loads) load.set_waiting(0);
-  wait(20);
+  PassSeconds(&h, 20);
   EXPECT_NE(h.DecodeLeg(), silent);
   ASSERT_NE(h.PrefillLeg(), 0u);
   h.RunToEnd(h.PrefillLeg());
   EXPECT_TRUE(h.clients.at(r).status->ok());
 }
 
-// A core with four workers.
-class EjectedWorkerTest : public ::testing::Test {
- protected:
-  EjectedWorkerTest() { h.AttachFour(); }
+// A core with four workers, and its metrics.
+struct MeteredCore {
+  MeteredCore() { h.AttachFour(); }
   RouterCoreOptions Options() {
     RouterCoreOptions options = CoreHarness::Options();
     options.metrics = &metrics;
@@ -551,6 +521,70 @@ class EjectedWorkerTest : public ::testing::Test {
   RequestMetrics metrics;
   CoreHarness h{Options()};
 };
+
+// A decode worker can't pull because the other worker has no such KV, or sends it too slowly.
+TEST(BlameTest, KvThatDoesNotComeIsNoFailureOfEitherWorker) {
+  for (const Code code : {Code::kFailedPrecondition, Code::kDeadlineExceeded}) {
+    MeteredCore w;
+    const RequestKey r = w.h.Arrive(Prompt(5), 6);
+    w.h.Ticket(w.h.PrefillLeg());
+    w.h.Reserve(w.h.DecodeLeg());
+    w.h.End(w.h.DecodeLeg(), absl::Status(code, "the KV did not come"));
+    w.h.RunToEnd();
+    EXPECT_TRUE(w.h.clients.at(r).status->ok());
+    EXPECT_EQ(w.metrics.decode_failures.value(), 0u);
+    EXPECT_EQ(w.metrics.prefill_failures.value(), 0u);
+  }
+}
+
+// A prefill worker that fails a request with any code, before the first token, is left.
+TEST(BlameTest, ALeaseCantRunOutBeforeTheFirstToken) {
+  MeteredCore w;
+  const RequestKey r = w.h.Arrive(Prompt(5), 6);
+  const LegKey sick = w.h.PrefillLeg();
+  const std::string address = w.h.At(sick).worker.address;
+  w.h.Ticket(sick);
+  w.h.Reserve(w.h.DecodeLeg());
+  w.h.End(sick, absl::FailedPreconditionError("this worker is sick"));
+  ASSERT_NE(w.h.PrefillLeg(), 0u);
+  EXPECT_NE(w.h.At(w.h.PrefillLeg()).worker.address, address);
+  EXPECT_EQ(w.metrics.decode_failures.value(), 0u);
+  EXPECT_EQ(w.metrics.prefill_failures.value(), 1u);
+  w.h.RunToEnd();
+  EXPECT_TRUE(w.h.clients.at(r).status->ok());
+}
+
+// The ticket may be what the decode worker finds invalid.
+TEST(BlameTest, ABadTicketCountsAgainstWhoSentItToo) {
+  MeteredCore w;
+  const RequestKey r = w.h.Arrive(Prompt(5), 6);
+  w.h.Ticket(w.h.PrefillLeg());
+  w.h.End(w.h.DecodeLeg(), absl::InvalidArgumentError("ticket names block -1"));
+  w.h.RunToEnd();
+  EXPECT_TRUE(w.h.clients.at(r).status->ok());
+  EXPECT_EQ(w.metrics.decode_failures.value(), 1u);
+  EXPECT_EQ(w.metrics.prefill_failures.value(), 1u);
+}
+
+TEST(BlameTest, ALieIsNotTheFaultOfTheWorkerThatSentTheKv) {
+  for (const bool lie : {true, false}) {
+    MeteredCore w;
+    w.h.Arrive(Prompt(5), 6);
+    w.h.Ticket(w.h.PrefillLeg());
+    w.h.First(w.h.PrefillLeg());
+    w.h.Reserve(w.h.DecodeLeg());
+    if (lie) {
+      w.h.Token(w.h.DecodeLeg(), 1, 9);
+    } else {
+      w.h.End(w.h.DecodeLeg(), absl::DataLossError("the checksum is wrong"));
+    }
+    w.h.RunToEnd();
+    EXPECT_EQ(w.metrics.decode_failures.value(), 1u);
+    EXPECT_EQ(w.metrics.prefill_failures.value(), lie ? 0u : 1u);
+  }
+}
+
+class EjectedWorkerTest : public ::testing::Test, protected MeteredCore {};
 
 // Serves one request. The attempts that d1 gets fail.
 void FailOne(CoreHarness* h) {
