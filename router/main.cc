@@ -124,6 +124,10 @@ ABSL_FLAG(int, max_cancels_per_second, 200,
           "max calls that a client cancels on one connection within a second, before their "
           "deadlines; then the connection is cut; raise it for a proxy that carries the calls of "
           "many clients; 0: no limit (0 to 1000000)");
+ABSL_FLAG(int, max_unfinished_bytes, 160 << 20,
+          "max bytes that one connection has sent of requests that are not complete; then the "
+          "connection is cut; at least two requests of the largest size are allowed; 0: no limit "
+          "(0 to 2147483647)");
 ABSL_FLAG(absl::Duration, max_connection_age, absl::ZeroDuration(),
           "approximate age of a connection at which its client is asked to connect anew, so that "
           "clients leave a router that DNS no longer names; running answers go on; 0: never");
@@ -221,6 +225,8 @@ RouterServer::Options OptionsFromFlags() {
       "max-calls-per-connection", absl::GetFlag(FLAGS_max_calls_per_connection), 100, 1000000);
   options.connections.cancels_per_second =
       CheckedInt("max-cancels-per-second", absl::GetFlag(FLAGS_max_cancels_per_second), 0, 1000000);
+  options.connections.unfinished_bytes = static_cast<uint64_t>(
+      CheckedInt("max-unfinished-bytes", absl::GetFlag(FLAGS_max_unfinished_bytes), 0, INT32_MAX));
   RouterCoreOptions& core = options.core;
   core.mode = ModeFromFlag();
   core.policy = PolicyFromFlag();

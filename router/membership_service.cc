@@ -87,6 +87,8 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   struct Service {
     std::function<void(CoreEvent)> tell;
     std::function<void(const absl::Status& why)> warn_refused;
+    std::function<void()> awaits_message;
+    std::function<void(size_t bytes)> message_came;
     std::function<void()> cancelled;
     std::function<void()> done;
     std::string token;
@@ -96,7 +98,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
 
   void Start(std::shared_ptr<AttachCall> self) {
     self_ = std::move(self);
-    StartRead(&report_);
+    Read();
   }
 
   // True if the worker has registered, or if the stream began less than `limit` ago.
@@ -108,7 +110,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     MutexLock lock(&mutex_);
     if (end_) return;
     reading_ = true;  // From now on the pending read notices the end of the stream.
-    StartRead(&report_);
+    Read();
   }
 
   void Send(const v1::Peers& peers) {
@@ -130,6 +132,11 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   }
 
  private:
+  void Read() {
+    service_.awaits_message();
+    StartRead(&report_);
+  }
+
   // Finishes the closed stream once nothing is pending that uses this object.
   void FinishIfIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (end_ && !writing_ && identity_ == nullptr) Finish(*end_);
@@ -142,6 +149,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   }
 
   void OnReadDone(bool ok) override {
+    service_.message_came(ok ? report_.ByteSizeLong() : 0);
     absl::Status status;
     if (ok) {
       status = Check();
@@ -278,16 +286,18 @@ namespace {
 // A stream that is refused before anything is read from it.
 class Refused final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
  public:
-  Refused(const absl::Status& status, std::function<void()> done) : done_(std::move(done)) {
+  Refused(const absl::Status& status, std::function<void()> cancelled, std::function<void()> done)
+      : cancelled_(std::move(cancelled)), done_(std::move(done)) {
     Finish(ToGrpcStatus(status));
   }
+  void OnCancel() override { cancelled_(); }
   void OnDone() override {
     done_();
     delete this;
   }
 
  private:
-  const std::function<void()> done_;
+  const std::function<void()> cancelled_, done_;
 };
 
 }  // namespace
@@ -312,6 +322,7 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
     grpc::CallbackServerContext* context) {
   const std::string peer = context->peer();
   connections_->RpcBegins(peer);
+  const auto cancelled = [this, peer] { connections_->RpcCancelled(peer, SteadyNow()); };
   const auto ended = [this, peer] { connections_->RpcEnds(peer); };
   absl::Status status = CheckToken(*context, token_);
   // A worker that has a token refuses calls without one, so it would fail every request of this
@@ -323,13 +334,15 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
   }
   if (!status.ok()) {
     WarnRefused(peer, status);
-    return new Refused(status, ended);
+    return new Refused(status, cancelled, ended);
   }
   const AttachKey key = next_key_++;
   AttachCall::Service service = {
       .tell = tell_,
       .warn_refused = [this, peer](const absl::Status& why) { WarnRefused(peer, why); },
-      .cancelled = [this, peer] { connections_->RpcCancelled(peer, SteadyNow()); },
+      .awaits_message = [this, peer] { connections_->MessageAwaited(peer); },
+      .message_came = [this, peer](size_t bytes) { connections_->MessageCame(peer, bytes); },
+      .cancelled = cancelled,
       .done =
           [this, key, peer, ended] {
             ended();
@@ -343,13 +356,13 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
   auto call = std::make_shared<AttachCall>(key, std::move(service));
   {
     MutexLock lock(&mutex_);
-    if (!closed_.ok()) return new Refused(closed_, ended);
+    if (!closed_.ok()) return new Refused(closed_, cancelled, ended);
     int& streams = calls_of_[peer];
     if (streams == kStreams) {
       return new Refused(
           absl::ResourceExhaustedError(absl::StrCat("this connection has ", kStreams,
                                                     " Attach streams already, which is the limit")),
-          ended);
+          cancelled, ended);
     }
     ++streams;
     calls_[key] = call;

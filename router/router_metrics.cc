@@ -63,7 +63,8 @@ void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry) {
                      {{"reason", "no_descriptor"}});
   connection_counter("baton_router_connections_cut_total",
                      "Connections that were cut because too many of their calls were open or "
-                     "cancelled.",
+                     "cancelled, or because they sent too much of requests that were not "
+                     "complete.",
                      &ConnectionCounters::cut);
 }
 

@@ -59,12 +59,22 @@ size_t MaxMessageBytes(const RouterServer::Options& options) {
                     size_t{kMaxMessageBytes});
 }
 
+// Lets a connection send at least two of the longest messages at the same time.
+ConnectionLimits ConnectionLimitsFor(const RouterServer::Options& options) {
+  ConnectionLimits limits = options.connections;
+  if (limits.unfinished_bytes > 0) {
+    limits.unfinished_bytes =
+        std::max(limits.unfinished_bytes, uint64_t{2} * MaxMessageBytes(options));
+  }
+  return limits;
+}
+
 }  // namespace
 
 struct RouterServer::Parts {
   explicit Parts(const Options& options)
       : inbox(kInbox),
-        connections(options.connections),
+        connections(ConnectionLimitsFor(options)),
         text_calls(options.max_text_calls),
         core_mode(options.core.mode),
         inference(

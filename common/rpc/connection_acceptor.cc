@@ -121,13 +121,17 @@ void ConnectionAcceptor::Run() {
   absl::Time next_tick = SteadyNow() + kTick;
   while (true) {
     epoll_event events[64];
-    const absl::Duration rest = std::max(absl::ZeroDuration(), next_tick - SteadyNow());
+    const absl::Duration until_tick = std::max(absl::ZeroDuration(), next_tick - SteadyNow());
+    const absl::Duration rest =
+        connections_->counters().open == 0 ? until_tick : std::min(until_tick, Connections::kLook);
     const int count =
         epoll_wait(epoll_, events, 64, static_cast<int>(absl::ToInt64Milliseconds(rest)) + 1);
-    if (const absl::Time now = SteadyNow(); now >= next_tick) {
+    const absl::Time now = SteadyNow();
+    if (now >= next_tick) {
       tick_(now);
       next_tick = now + kTick;
     }
+    connections_->CutIfUnfinished(now);
     for (int i = 0; i < count; ++i) {
       const uint64_t key = events[i].data.u64;
       if (key == kStop) return;

@@ -1,7 +1,12 @@
 #include "common/rpc/connections.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
+#include <vector>
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,6 +14,23 @@
 #include "common/base/log.h"
 
 namespace baton {
+namespace {
+
+// Bytes that accompany a message, such as the headers of its RPC.
+constexpr uint64_t kBesideMessage = 2 << 10;
+// Bytes per second that a connection sends besides messages, for example to confirm what it got.
+constexpr double kOtherBytesPerSecond = 256 << 10;
+
+// Returns the number of bytes that have come on a connection, or 0 if the kernel doesn't know it.
+uint64_t BytesReceived(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
+  const size_t needed = offsetof(tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received;
+  return length < needed ? 0 : info.tcpi_bytes_received;
+}
+
+}  // namespace
 
 Connections::~Connections() {
   for (const auto& [key, connection] : connections_) close(connection.copy);
@@ -49,6 +71,7 @@ void Connections::Leave(uint64_t key) {
   if (--of_address->second == 0) of_address_.erase(of_address);
   const auto key_of = key_of_.find(connection.peer);
   if (key_of != key_of_.end() && key_of->second == key) key_of_.erase(key_of);
+  awaiting_.erase(key);
   connections_.erase(found);
 }
 
@@ -97,6 +120,52 @@ void Connections::RpcCancelled(absl::string_view peer, absl::Time now) {
       {{"peer", peer},
        {"because", absl::StrCat("it cancelled more than ", limits_.cancels_per_second,
                                 " RPCs within a second")}});
+}
+
+void Connections::MessageAwaited(absl::string_view peer) {
+  MutexLock lock(&mutex_);
+  const auto key = key_of_.find(peer);
+  if (key == key_of_.end()) return;
+  Connection& connection = connections_.at(key->second);
+  if (connection.awaited++ > 0) return;
+  connection.accounted = BytesReceived(connection.copy);
+  connection.looked = absl::InfinitePast();
+  awaiting_.insert(key->second);
+}
+
+void Connections::MessageCame(absl::string_view peer, size_t bytes) {
+  MutexLock lock(&mutex_);
+  const auto key = key_of_.find(peer);
+  if (key == key_of_.end()) return;
+  Connection& connection = connections_.at(key->second);
+  if (bytes > 0) connection.accounted += bytes + kBesideMessage;
+  if (--connection.awaited == 0) awaiting_.erase(key->second);
+}
+
+void Connections::CutIfUnfinished(absl::Time now) {
+  if (limits_.unfinished_bytes == 0) return;
+  std::vector<std::string> cut;
+  {
+    MutexLock lock(&mutex_);
+    for (const uint64_t key : awaiting_) {
+      Connection& connection = connections_.at(key);
+      const uint64_t received = BytesReceived(connection.copy);
+      if (connection.looked > absl::InfinitePast()) {
+        connection.accounted += static_cast<uint64_t>(
+            kOtherBytesPerSecond * absl::ToDoubleSeconds(now - connection.looked));
+      }
+      connection.looked = now;
+      connection.accounted = std::min(connection.accounted, received);
+      if (received - connection.accounted <= limits_.unfinished_bytes) continue;
+      if (Cut(&connection)) cut.push_back(connection.peer);
+    }
+  }
+  for (const std::string& peer : cut) {
+    Log(Severity::kWarning, "connection_cut",
+        {{"peer", peer},
+         {"because", absl::StrCat("it has sent more than ", limits_.unfinished_bytes,
+                                  " bytes of messages that are not complete")}});
+  }
 }
 
 Connections::Connection* Connections::Find(absl::string_view peer) {

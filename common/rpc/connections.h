@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -19,6 +21,9 @@ struct ConnectionLimits {
   // Max RPCs that a client may cancel on one connection within a second. If it cancels more, the
   // connection is cut. RPCs that end because of their deadline do not count. 0: no limit.
   int cancels_per_second = 200;
+  // Max bytes that the server holds of messages that are still coming on one connection. If it has
+  // sent more, the connection is cut. 0: no limit.
+  uint64_t unfinished_bytes = 160 << 20;
   // Time in which a client must begin to speak HTTP/2.
   absl::Duration handshake = absl::Seconds(5);
 };
@@ -29,7 +34,7 @@ struct ConnectionCounters {
   uint64_t too_many = 0;       // refused: limit of all connections
   uint64_t of_one = 0;         // refused: limit of one address
   uint64_t no_descriptor = 0;  // refused: the process had no descriptor left
-  uint64_t cut = 0;            // cut: too many RPCs were open or cancelled
+  uint64_t cut = 0;  // cut: too many RPCs were open or cancelled, or messages were too long
 };
 
 // The open connections of a server. Decides which ones are taken, and cuts those that do too much.
@@ -62,6 +67,18 @@ class Connections {
   void RpcCancelled(absl::string_view peer, absl::Time now);
   void RpcEnds(absl::string_view peer);
 
+  // Tell that the server waits for a message on an RPC of this connection, and that it no longer
+  // does, because the message has come with this number of bytes or won't come (0).
+  //
+  // gRPC 1.51 knows the length of a message when it begins, but compares it with the limit only
+  // when it has read all of it. So the kernel is asked how much each connection has sent.
+  void MessageAwaited(absl::string_view peer);
+  void MessageCame(absl::string_view peer, size_t bytes);
+  // Cuts connections that have sent more than the limit of messages that are still coming. Called
+  // every kLook, as long as there are connections.
+  static constexpr absl::Duration kLook = absl::Milliseconds(20);
+  void CutIfUnfinished(absl::Time now);
+
   ConnectionCounters counters() const;
 
  private:
@@ -73,6 +90,11 @@ class Connections {
     absl::Time second_began = absl::InfinitePast();  // the second of `cancelled`
     int cancelled = 0;                               // RPCs, in that second
     bool cut = false;
+    int awaited = 0;  // messages
+    // Bytes that the connection had sent when `awaited` was 0 the last time, and those of messages
+    // that came since. If it has sent more, that is of messages that are still coming.
+    uint64_t accounted = 0;
+    absl::Time looked = absl::InfinitePast();
   };
 
   // Returns the connection of a peer, or null.
@@ -88,6 +110,7 @@ class Connections {
   // Key of each peer's connection.
   std::map<std::string, uint64_t, std::less<>> key_of_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int> of_address_ ABSL_GUARDED_BY(mutex_);
+  std::set<uint64_t> awaiting_ ABSL_GUARDED_BY(mutex_);  // Keys of connections that owe a message.
   ConnectionCounters counters_ ABSL_GUARDED_BY(mutex_);
 };
 

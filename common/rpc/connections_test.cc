@@ -81,12 +81,13 @@ class RawClient {
   void Send(const std::string& bytes) { send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
   void Begin() { Send(absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Frame(4, 0, 0, ""))); }
   // Begins an RPC, and sends no request.
-  void BeginCall(const std::string& method = kEcho) {
+  void BeginCall(const std::string& method = kEcho, const std::string& timeout = "1H") {
     next_stream_ += 2;
-    Send(Frame(1, 4, next_stream_,
-               absl::StrCat(Header(":method", "POST"), Header(":scheme", "http"),
-                            Header(":path", method), Header(":authority", "test"),
-                            Header("te", "trailers"), Header("content-type", "application/grpc"))));
+    Send(Frame(
+        1, 4, next_stream_,
+        absl::StrCat(Header(":method", "POST"), Header(":scheme", "http"), Header(":path", method),
+                     Header(":authority", "test"), Header("te", "trailers"),
+                     Header("content-type", "application/grpc"), Header("grpc-timeout", timeout))));
   }
   // Cancels the RPC that it began last.
   void CancelCall() { Send(Frame(3, 0, next_stream_, std::string("\0\0\0\x8", 4))); }
@@ -298,6 +299,89 @@ TEST_F(ConnectionsTest, CancelsAreCountedBySecond) {
   close(ends[1]);
 }
 
+// A TCP connection on loopback. `server` is the end that a server has accepted.
+struct TcpPair {
+  TcpPair() {
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(listen(listener, 1), 0);
+    getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
+    client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(connect(client, reinterpret_cast<sockaddr*>(&address), length), 0);
+    server = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    close(listener);
+  }
+  ~TcpPair() {
+    close(client);
+    close(server);
+  }
+  // Sends bytes from the client, and reads them at the server.
+  void Move(size_t bytes) {
+    char chunk[1024] = {};
+    for (; bytes > 0; bytes -= sizeof chunk) {
+      ASSERT_EQ(send(client, chunk, sizeof chunk, MSG_NOSIGNAL), sizeof chunk);
+      ASSERT_EQ(recv(server, chunk, sizeof chunk, MSG_WAITALL), sizeof chunk);
+    }
+  }
+
+  int client, server;
+};
+
+TEST_F(ConnectionsTest, AConnectionWhoseMessageIsTooLongIsCutBeforeAllOfItIsThere) {
+  constexpr absl::string_view kPeer = "ipv4:10.0.0.1:5000";
+  TcpPair tcp;
+  Connections connections({.unfinished_bytes = 1 << 20});
+  connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
+  const absl::Time now = absl::UnixEpoch();
+  const auto cut = [&] {
+    connections.CutIfUnfinished(now);
+    return connections.counters().cut > 0;
+  };
+  tcp.Move(3 << 20);
+  EXPECT_FALSE(cut()) << "no message is awaited";
+  // One RPC's message does not come, and those of many others do.
+  connections.MessageAwaited(kPeer);
+  for (int i = 0; i < 100; ++i) {
+    connections.MessageAwaited(kPeer);
+    tcp.Move(50 << 10);
+    connections.MessageCame(kPeer, 50 << 10);
+    ASSERT_FALSE(cut()) << i;
+  }
+  tcp.Move(1000 << 10);
+  EXPECT_FALSE(cut());
+  tcp.Move(100 << 10);
+  EXPECT_TRUE(cut());
+  char byte;
+  EXPECT_EQ(recv(tcp.server, &byte, 1, MSG_DONTWAIT), 0);
+}
+
+TEST_F(ConnectionsTest, WhatAConnectionSendsBesidesMessagesDoesNotCutIt) {
+  constexpr absl::string_view kPeer = "ipv4:10.0.0.1:5000";
+  TcpPair tcp;
+  Connections connections({.unfinished_bytes = 1 << 20});
+  connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
+  absl::Time now = absl::UnixEpoch();
+  connections.MessageAwaited(kPeer);
+  for (int second = 0; second < 60; ++second) {
+    tcp.Move(100 << 10);
+    connections.CutIfUnfinished(now);
+    now += absl::Seconds(1);
+  }
+  EXPECT_EQ(connections.counters().cut, 0u);
+  // A message that has ended without coming is no longer held.
+  for (int i = 0; i < 10; ++i) {
+    tcp.Move(900 << 10);
+    connections.CutIfUnfinished(now);
+    connections.MessageCame(kPeer, 0);
+    connections.MessageAwaited(kPeer);
+  }
+  EXPECT_EQ(connections.counters().cut, 0u);
+}
+
 TEST_F(ConnectionsTest, AConnectionWithTooManyOpenRpcsIsCut) {
   for (const char* method : kMethods) {
     SCOPED_TRACE(method);
@@ -385,6 +469,39 @@ TEST_F(ConnectionsTest, AnRpcWhoseRequestDoesNotComeEnds) {
   const grpc::Status status = silent.End();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_THAT(status.error_message(), HasSubstr("the request did not come within 1m"));
+}
+
+// A few kilobytes may be gigabytes when they are decompressed.
+TEST_F(ConnectionsTest, ACompressedRequestIsRefused) {
+  for (const auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    Start({});
+    grpc::ChannelArguments arguments;
+    arguments.SetCompressionAlgorithm(algorithm);
+    grpc::GenericStub stub(grpc::CreateCustomChannel(
+        server_->address(), grpc::InsecureChannelCredentials(), arguments));
+    SlowCall call(&stub);
+    call.SendRequest(std::string(1 << 20, 'a'));
+    const grpc::Status status = call.End();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("is disabled"));
+    EXPECT_EQ(call.answer_bytes(), 0u);
+  }
+}
+
+// Deadlines that are shorter than the time for which a client's clock may be ahead are no excuse.
+TEST_F(ConnectionsTest, CancelsBeforeAShortDeadlineCount) {
+  for (const char* timeout : {"50m", "1m"}) {
+    SCOPED_TRACE(timeout);
+    Start({.cancels_per_second = 20});
+    RawClient rude(port());
+    rude.Begin();
+    for (int i = 0; i < 1000 && connections_->counters().cut == 0; ++i) {
+      rude.BeginCall(kEcho, timeout);
+      rude.CancelCall();
+    }
+    EXPECT_TRUE(rude.Closed(absl::Seconds(20)));
+    EXPECT_EQ(connections_->counters().cut, 1u);
+  }
 }
 
 // At most sixteen requests are read from a connection at the same time. More silent RPCs than that

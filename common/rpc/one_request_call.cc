@@ -1,5 +1,6 @@
 #include "common/rpc/one_request_call.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <grpcpp/impl/rpc_service_method.h>
@@ -16,7 +17,7 @@ namespace baton {
 namespace {
 
 // A client whose deadline passes cancels its RPC. It is not rude, and its clock may be a little
-// ahead of ours.
+// ahead of ours. (If its deadlines are short, a quarter of them.)
 constexpr absl::Duration kAtDeadline = absl::Milliseconds(100);
 
 }  // namespace
@@ -29,21 +30,31 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
 
 OneRequestCall::OneRequestCall(OneRequestService* service,
                                const grpc::CallbackServerContext* context)
-    : service_(service), peer_(context->peer()), deadline_(DeadlineOf(*context)) {
+    : service_(service),
+      peer_(context->peer()),
+      began_(SteadyNow()),
+      deadline_(DeadlineOf(*context)) {
   service_->connections_->RpcBegins(peer_);
+  service_->connections_->MessageAwaited(peer_);
   // gRPC keeps what this begins until the whole object is made.
   key_ = service_->Begin(this);
 }
 
 void OneRequestCall::OnCancel() {
   const absl::Time now = SteadyNow();
-  if (now < deadline_ - kAtDeadline) service_->connections_->RpcCancelled(peer_, now);
+  const absl::Duration early = std::min(kAtDeadline, (deadline_ - began_) / 4);
+  if (!came_ || now < deadline_ - early) service_->connections_->RpcCancelled(peer_, now);
   service_->Cancelled(key_);
 }
 
-void OneRequestCall::OnDone() { service_->connections_->RpcEnds(peer_); }
+void OneRequestCall::OnDone() {
+  if (!came_) service_->connections_->MessageCame(peer_, 0);
+  service_->connections_->RpcEnds(peer_);
+}
 
 void OneRequestCall::OnReadDone(bool ok) {
+  service_->connections_->MessageCame(peer_, ok ? request_.Length() : 0);
+  came_ = true;
   if (!service_->Came(key_)) return;  // the RPC has been ended
   if (!ok) return EndWithoutRequest(absl::InvalidArgumentError("the call ended before its request came"));
   grpc::ByteBuffer request;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -50,8 +51,9 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
   OneRequestService* const service_;
   const std::string peer_;
-  const absl::Time deadline_;
+  const absl::Time began_, deadline_;
   uint64_t key_ = 0;
+  std::atomic<bool> came_ = false;  // The request came, or the read of it has failed.
   grpc::ByteBuffer request_;
 };
 

@@ -127,7 +127,7 @@ class ReflectionService::Stream final
            absl::StrCat("this connection has more than ", kStreams,
                         " streams of server reflection")});
     } else {
-      StartRead(&request_);
+      Read();
     }
   }
 
@@ -138,7 +138,12 @@ class ReflectionService::Stream final
   }
 
  private:
+  void Read() {
+    service_->connections_->MessageAwaited(peer_);
+    StartRead(&request_);
+  }
   void OnReadDone(bool ok) override {
+    service_->connections_->MessageCame(peer_, ok ? request_.Length() : 0);
     MutexLock lock(&service_->mutex_);
     if (finished_) return;
     if (!ok) return End(grpc::Status::OK);
@@ -158,7 +163,7 @@ class ReflectionService::Stream final
     MutexLock lock(&service_->mutex_);
     if (finished_) return;
     if (!ok) return End(grpc::Status::CANCELLED);
-    StartRead(&request_);
+    Read();
   }
   void OnCancel() override {
     service_->connections_->RpcCancelled(peer_, SteadyNow());
