@@ -210,7 +210,7 @@ TEST_F(HandoverTest, APeerWhosePatternIsWrongIsNotUsedUntilItIsRight) {
   Start(&reader_, ticket, 1, &result_);
   Run(absl::Milliseconds(20));
   ASSERT_TRUE(result_.has_value());
-  EXPECT_TRUE(absl::IsUnavailable(result_->status)) << result_->status;
+  EXPECT_TRUE(absl::IsFailedPrecondition(result_->status)) << result_->status;
   reader_.transport->SetFaults({});
   Run(absl::Seconds(6));
   EXPECT_EQ(reader_.plane->links().size(), 1u);
@@ -396,7 +396,7 @@ TEST_F(HandoverTest, WhatTheTicketGetsWrongIsAStatus) {
   expect(ticket, absl::StatusCode::kInvalidArgument);
   ticket = good;
   ticket.owner_epoch = 999;
-  expect(ticket, absl::StatusCode::kUnavailable);
+  expect(ticket, absl::StatusCode::kFailedPrecondition);
   EXPECT_GE(owner_.plane->counters().refused, 2u);
   expect(good, absl::StatusCode::kOk);
 }
@@ -530,7 +530,8 @@ TEST_F(HandoverTest, CancelWaitsForReadsUnderWay) {
   EXPECT_EQ(reader_.puller->running_pulls(), 0);
 }
 
-TEST_F(HandoverTest, ALostPeerIsUnavailable) {
+// The router does not blame this worker for it, as it would after Unavailable.
+TEST_F(HandoverTest, ALostPeerIsAFailedPrecondition) {
   Introduce();
   SlowReads(absl::Seconds(1));
   const KvTicket ticket = Open();
@@ -540,7 +541,7 @@ TEST_F(HandoverTest, ALostPeerIsUnavailable) {
   reader_.plane->SetPeers({});
   Run(absl::Milliseconds(5));
   ASSERT_TRUE(result_.has_value());
-  EXPECT_TRUE(absl::IsUnavailable(result_->status)) << result_->status;
+  EXPECT_TRUE(absl::IsFailedPrecondition(result_->status)) << result_->status;
   EXPECT_EQ(reader_.transport->reads_outstanding(), 0u);
 }
 

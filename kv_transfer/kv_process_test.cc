@@ -211,7 +211,8 @@ TEST_P(KvProcessTest, AnOwnerKilledDuringAPullEndsItAndLeavesNothingBehind) {
     const absl::Time killed = absl::Now();
     ASSERT_TRUE(Until([&] { return result_.has_value(); }));
     EXPECT_LT(absl::Now() - killed, 2 * kStall + absl::Seconds(2));
-    EXPECT_TRUE(absl::IsUnavailable(result_->status) || absl::IsDeadlineExceeded(result_->status))
+    EXPECT_TRUE(absl::IsFailedPrecondition(result_->status) ||
+                absl::IsDeadlineExceeded(result_->status))
         << result_->status;
     plane_->SetPeers({});
     owner_.reset();
@@ -243,7 +244,8 @@ TEST_P(KvProcessTest, WhatAKilledOwnerHadCompletedIsRightOrFails) {
   if (result_->status.ok()) {
     EXPECT_TRUE(Right());
   } else {
-    EXPECT_TRUE(absl::IsUnavailable(result_->status) || absl::IsDeadlineExceeded(result_->status))
+    EXPECT_TRUE(absl::IsFailedPrecondition(result_->status) ||
+                absl::IsDeadlineExceeded(result_->status))
         << result_->status;
   }
 }
@@ -257,7 +259,8 @@ TEST_P(KvProcessTest, AStoppedOwnerIsGivenUpAndUsedAgainWhenItGoesOn) {
   const absl::Time stopped = absl::Now();
   ASSERT_TRUE(Until([&] { return result_.has_value(); }));
   EXPECT_LT(absl::Now() - stopped, 2 * kStall + absl::Seconds(2));
-  EXPECT_TRUE(absl::IsUnavailable(result_->status) || absl::IsDeadlineExceeded(result_->status))
+  EXPECT_TRUE(absl::IsFailedPrecondition(result_->status) ||
+              absl::IsDeadlineExceeded(result_->status))
       << result_->status;
   ASSERT_TRUE(Until([&] { return plane_->links().empty(); }));
   owner_->Signal(SIGCONT);

@@ -182,15 +182,16 @@ void KvPuller::Begin(Running* running) {
   const KvTicket& ticket = running->pull.ticket();
   const KvPlane::LinkState link = plane_->StateOf(ticket.owner_epoch);
   if (link == KvPlane::LinkState::kUnknown || link == KvPlane::LinkState::kDown) {
-    End(running, absl::UnavailableError(link == KvPlane::LinkState::kDown
-                                            ? "the link to the owner is down"
-                                            : "the owner is not one of this worker's peers"));
+    End(running,
+        absl::FailedPreconditionError(link == KvPlane::LinkState::kDown
+                                          ? "the link to the owner is down"
+                                          : "the owner is not one of this worker's peers"));
     return;
   }
   if (running->started == absl::InfinitePast()) running->started = now_;
   if (link == KvPlane::LinkState::kProving) {
     if (now_ - running->started >= options_.stall) {
-      End(running, absl::UnavailableError("the link to the owner is not proven yet"));
+      End(running, absl::FailedPreconditionError("the link to the owner is not proven yet"));
     }
     return;
   }
@@ -259,12 +260,12 @@ void KvPuller::Move(Running* running, bool drained) {
     return;
   }
   if (!LinkStands(*running)) {
-    End(running, absl::UnavailableError("the link to the owner was lost"));
+    End(running, absl::FailedPreconditionError("the link to the owner was lost"));
     return;
   }
   if (!running->read_error.ok()) {
     const absl::Status error = running->read_error;
-    End(running, absl::UnavailableError(absl::StrCat("a read failed: ", error.message())));
+    End(running, absl::FailedPreconditionError(absl::StrCat("a read failed: ", error.message())));
     plane_->Drop(ticket.owner_epoch, error.message());
     return;
   }

@@ -20,8 +20,8 @@ struct PullResult {
   // OK: every slice arrived, and the generations and checksums read after the data are right.
   // InvalidArgument: the ticket contradicts itself or `blocks`, so it can never work.
   // FailedPrecondition: the owner does not know the hand-over (any more), or layout or numerics
-  // differ.
-  // Unavailable: there is no proven link to the owner, or it was lost.
+  // differ. Or there is no proven link to the owner, or it was lost. (An RPC also ends with
+  // Unavailable if its worker is gone. With this code, the router blames neither worker.)
   // DataLoss: a generation or checksum is wrong.
   // DeadlineExceeded: nothing arrived for too long.
   // Cancelled: Cancel() was called.

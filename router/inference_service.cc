@@ -235,7 +235,7 @@ void InferenceService::Admit(const std::shared_ptr<GenerateCall>& call, RequestK
   if (status.ok() && !submit_(ClientArrived{key, *std::move(checked)})) {
     status =
         WithRetryAfter(absl::ResourceExhaustedError("the router is overloaded: its inbox is full"),
-                       absl::Seconds(1));
+                       WithJitter(absl::Seconds(1)));
   }
   if (status.ok()) {
     call->Submitted();
@@ -265,7 +265,7 @@ void InferenceService::AddUnary(const char* name, CallLimit* limit) {
         return call->End(WithRetryAfter(
             absl::ResourceExhaustedError(absl::StrCat(
                 limit->max(), " calls of Tokenize and Detokenize are running, which is the max")),
-            absl::Seconds(1)));
+            WithJitter(absl::Seconds(1))));
       }
       call->Keep(*std::move(place));
     }

@@ -86,16 +86,12 @@ struct RouterServer::Parts {
             [this, limit = static_cast<size_t>(options.core.max_queued)](size_t calls,
                                                                          size_t callers) {
               if (queued < limit || calls <= limit / callers) return absl::OkStatus();
-              ++shed_before_core;
               return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
                                         "overloaded: the queue of ", limit, " requests is full")),
-                                    absl::Seconds(1));
+                                    WithJitter(absl::Seconds(1)));
             },
             [this](CoreEvent event) {
-              if (!inbox.Push(std::move(event))) {
-                ++shed_before_core;
-                return false;
-              }
+              if (!inbox.Push(std::move(event))) return false;
               wakeup->Wake();
               return true;
             },
@@ -116,12 +112,30 @@ struct RouterServer::Parts {
     alive->Wake();
   }
 
+  // Tokens of the prompt and of the answer, about, because the prompt is not tokenised.
+  static uint64_t PromptTokensAbout(const v1::GenerateRequest& request) {
+    constexpr size_t kBytesPerToken = 4;  // of English text
+    return std::max(static_cast<size_t>(request.token_ids().ids_size()),
+                    request.text().size() / kBytesPerToken);
+  }
+  double AnswerTokensAbout(const v1::GenerateRequest& request) const {
+    const auto max = static_cast<int64_t>(request.sampling().max_tokens());
+    const int64_t expected = metrics.expected_answer.value();
+    return static_cast<double>(max == 0 ? expected : expected == 0 ? max : std::min(max, expected));
+  }
+
   // Counts and logs a request that never reaches the core. Any thread.
   void Refuse(const v1::GenerateRequest& request, const absl::Status& status) {
     const v1::ServingMode mode =
         request.mode() == v1::SERVING_MODE_UNSPECIFIED ? core_mode : request.mode();
     const bool colocated = mode == v1::SERVING_MODE_COLOCATED;
     (colocated ? metrics.colocated : metrics.disaggregated).Ended(status);
+    if (absl::IsResourceExhausted(status)) {
+      ++shed_before_core;
+      const bool decode =
+          colocated || metrics.decode_wait_ms.value() > metrics.prefill_wait_ms.value();
+      metrics.RefusedTokens(PromptTokensAbout(request), AnswerTokensAbout(request), decode);
+    }
     if (request.slo().has_ttft_ms() || request.slo().has_tpot_ms()) {
       metrics.Failed(status, 0, AnswersWanted(request));
     }

@@ -1,9 +1,12 @@
 #include "common/rpc/retry_after.h"
 
+#include <cstdint>
+#include <random>
 #include <utility>
 
 #include "absl/strings/cord.h"
 #include "baton/v1/error_details.pb.h"
+#include "common/base/random.h"
 
 namespace baton {
 namespace {
@@ -11,6 +14,11 @@ namespace {
 constexpr char kTypeUrl[] = "type.googleapis.com/google.rpc.RetryInfo";
 
 }  // namespace
+
+absl::Duration WithJitter(absl::Duration delay) {
+  thread_local std::minstd_rand random(static_cast<uint32_t>(RandomU64()));
+  return delay * std::uniform_real_distribution<double>(0.75, 1.25)(random);
+}
 
 absl::Status WithRetryAfter(absl::Status status, absl::Duration delay) {
   v1::RetryInfo info;

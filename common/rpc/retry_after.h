@@ -13,6 +13,10 @@ absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
 // Returns the time that WithRetryAfter() has added; nothing if the status has none.
 std::optional<absl::Duration> RetryAfter(const absl::Status& status);
 
+// Returns `delay`, changed at random by up to a quarter. Callers that are refused together then do
+// not come again together. Any thread.
+absl::Duration WithJitter(absl::Duration delay);
+
 // Name of the trailer with the time in whole milliseconds (gRFC A6, "Pushback").
 inline constexpr char kRetryPushback[] = "grpc-retry-pushback-ms";
 

@@ -101,7 +101,8 @@ absl::Status Admission::OnArrival(const Request& request) {
                    absl::FormatDuration(absl::Ceil(begins + needs, absl::Milliseconds(100))),
                    ", and the deadline is in ",
                    absl::FormatDuration(absl::Floor(left, absl::Milliseconds(1)))),
-      kMargin * begins + needs - left);
+      kMargin * begins + needs - left,
+      needs > left ? Cause::kCallerWantsTooMuch : Cause::kWorkersAreShort);
 }
 
 absl::Status Admission::OnTurn(const Request& request) {
@@ -126,7 +127,7 @@ absl::Status Admission::CallerLimitsOf(const Request& request, int answers) {
     return Refuse(request,
                   absl::StrCat("this caller has ", waiting, " requests in the queue; the limit of ",
                                "each caller is ", limits.queued),
-                  LongerWait() / 2);
+                  LongerWait() / 2, Cause::kCallerWantsTooMuch);
   }
   const absl::Duration in = callers.AllowanceComesIn(request.caller, core_->now);
   if (in == absl::ZeroDuration()) return absl::OkStatus();
@@ -134,7 +135,7 @@ absl::Status Admission::CallerLimitsOf(const Request& request, int answers) {
       request,
       absl::StrCat("this caller has had its tokens of the last minute; the limit of each ",
                    "caller is ", limits.tokens_per_minute, " per minute"),
-      in);
+      in, Cause::kCallerWantsTooMuch);
 }
 
 absl::Status Admission::QueueFull(const Request& request, std::string why) {
@@ -149,18 +150,27 @@ absl::Status Admission::WaitedTooLong(const Request& request) {
                 LongerWait() / 2);
 }
 
-absl::Status Admission::Refuse(const Request& request, std::string why, absl::Duration in) {
-  const bool decode =
-      answer_wait_ > prompt_wait_ || request.checked.mode == v1::SERVING_MODE_COLOCATED;
-  RequestMetrics& metrics = *core_->metrics;
+absl::Status Admission::NoRoom(const Request& request, absl::string_view why) {
+  // Most of such a request's tokens may have been computed, so they are not counted as refused.
   request.caller->metrics->refused.Add();
-  const double tokens = static_cast<double>(request.checked.prompt.size()) +
-                        core_->forecast.AnswerTokens(request.max_tokens);
-  (decode ? metrics.decode_refused_tokens : metrics.prefill_refused_tokens)
-      .Add(static_cast<uint64_t>(tokens));
+  return TryAgain(std::string(why), LongerWait() / 2);
+}
+
+absl::Status Admission::Refuse(const Request& request, std::string why, absl::Duration in,
+                               Cause cause) {
+  request.caller->metrics->refused.Add();
+  if (cause == Cause::kWorkersAreShort) {
+    core_->metrics->RefusedTokens(
+        request.checked.prompt.size(), core_->forecast.AnswerTokens(request.max_tokens),
+        answer_wait_ > prompt_wait_ || request.checked.mode == v1::SERVING_MODE_COLOCATED);
+  }
+  return TryAgain(absl::StrCat("overloaded: ", why), in);
+}
+
+absl::Status Admission::TryAgain(std::string why, absl::Duration in) {
   // The jitter keeps callers that were refused together from coming again together.
   std::uniform_real_distribution<double> jitter(0.75, 1.25);
-  return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat("overloaded: ", why)),
+  return WithRetryAfter(absl::ResourceExhaustedError(why),
                         std::clamp(in, kSoonest, kLatest) * jitter(random_));
 }
 
@@ -202,6 +212,7 @@ void Admission::NoteRound(bool tickets_wait) {
   RequestMetrics& metrics = *core_->metrics;
   set(metrics.prefill_wait_ms, decode_only ? absl::ZeroDuration() : prompt_wait_);
   set(metrics.decode_wait_ms, decode_only ? LongerWait() : answer_wait_);
+  metrics.expected_answer.Set(static_cast<int64_t>(core_->forecast.AnswerTokens(0)));
 }
 
 }  // namespace baton

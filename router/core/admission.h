@@ -42,6 +42,9 @@ class Admission {
   // waited for --max-queue-wait. `why` is a part of the error's message.
   absl::Status QueueFull(const Request& request, std::string why);
   absl::Status WaitedTooLong(const Request& request);
+  // Returns the error with which a request ends because no worker had room for it for as long as
+  // --room-wait. It may have run before. `why` is the error's message.
+  absl::Status NoRoom(const Request& request, absl::string_view why);
 
   // Must be called after each look through the queue (RequestQueue::RunRound). `tickets_wait` is
   // true if a ticket waits for a decode worker with free blocks.
@@ -57,9 +60,14 @@ class Admission {
   Work AtWorkers() const;
   // The time that the request needs from its beginning to its last token.
   absl::Duration OwnTime(const Request& request);
-  // Counts the refused tokens, and returns the error, which tells the client to try again after
-  // about `in`.
-  absl::Status Refuse(const Request& request, std::string why, absl::Duration in);
+  // Whose fault it is that a request is refused.
+  enum class Cause { kWorkersAreShort, kCallerWantsTooMuch };
+  // Counts the refusal, and returns the error, which tells the client to try again after about
+  // `in`. If the workers are short, counts the refused tokens too.
+  absl::Status Refuse(const Request& request, std::string why, absl::Duration in,
+                      Cause cause = Cause::kWorkersAreShort);
+  // Returns the error `why`, which tells the client to try again after about `in`.
+  absl::Status TryAgain(std::string why, absl::Duration in);
   // Returns how long a new request of this caller may wait at present. `slack` is the time that it
   // could wait and still end before its deadline.
   absl::Duration MaxWait(Caller* caller, absl::Duration slack);

@@ -18,6 +18,10 @@ constexpr absl::Duration kLongestRoomPause = absl::Milliseconds(320);
 constexpr absl::Duration kForgetLimit = absl::Seconds(10);
 // Max workers that may find a request invalid before another one is asked.
 constexpr int kMaxInvalid = 2;
+// Max time that a request may wait at a worker, as a multiple of leg_silence_limit.
+constexpr int kLongestWait = 3;
+// Time after the worker's queue is empty in which a request's next event may still come.
+constexpr absl::Duration kAfterQueue = absl::Seconds(5);
 
 absl::Status WithContext(const absl::Status& status, absl::string_view context) {
   return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
@@ -539,6 +543,7 @@ Attempt::End Attempt::Broken(const Leg* leg, absl::Status status, bool lost_deco
   if (leg != nullptr) {
     end->leg = leg->key;
     end->worker = leg->worker;
+    if (end->in_transit) end->partner = leg->prefill ? decode_worker_ : prefill_worker_;
   }
   return end;
 }
@@ -606,10 +611,15 @@ absl::Time Attempt::TooSilentAt(const Leg& leg) const {
   // A sequence that pulls, or waits for the KV to come, counts as one that waits.
   const bool may_wait = leg.prefill ? !ticket_ : colocated_ ? !reserved_ : !handed_over_;
   const bool forgotten = may_wait && worker != nullptr && worker->load.waiting() == 0;
-  if (!decodes && !computes_prompt && !forgotten) return absl::InfiniteFuture();
+  const absl::Duration limit = core_.options.leg_silence_limit;
   uint64_t thousands = 1;
   if (!decodes && worker != nullptr) thousands += worker->prompt_tokens / 1000;
-  return leg.heard + core_.options.leg_silence_limit * static_cast<int64_t>(thousands);
+  const absl::Time too_silent = leg.heard + limit * static_cast<int64_t>(thousands);
+  if (decodes || computes_prompt) return too_silent;
+  // No request waits for so long. The worker has forgotten it, and others wait there.
+  if (!forgotten) return leg.heard + kLongestWait * limit * static_cast<int64_t>(thousands);
+  // The request may just have left the worker's queue, and its next event be on the way.
+  return std::max(too_silent, worker->empty_since + std::min(limit, kAfterQueue));
 }
 
 void Attempt::FlushClient() {

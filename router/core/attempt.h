@@ -51,6 +51,9 @@ struct AttemptEnd {
   WorkerKey worker = 0;
   // The KV was on its way from one worker to another when the RPC failed.
   bool in_transit = false;
+  // The worker at the other end of the KV's way, if `in_transit`; 0 if none was chosen yet. If it
+  // has died, this is why the RPC failed.
+  WorkerKey partner = 0;
   // The worker sent something that cannot be right, whatever KV it has.
   bool lied = false;
 };

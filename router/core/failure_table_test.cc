@@ -2,6 +2,7 @@
 #include <string>
 
 #include "common/rpc/limits.h"
+#include "common/rpc/retry_after.h"
 #include "router/testing/router_core_fixture.h"
 
 // Tests of the failure table in router/README.md.
@@ -150,6 +151,7 @@ TEST_F(RouterCoreTest, TheWaitForRoomIsBoundedOverLeasesThatRunOut) {
     h.ReportAll();
   }
   ExpectFailed(r, Code::kResourceExhausted, "no decode worker had room");
+  EXPECT_TRUE(RetryAfter(*client(r).status)) << *client(r).status;
   EXPECT_GT(leases, 1);
   EXPECT_LT(leases, 6);
   EXPECT_TRUE(AtRest());
@@ -165,6 +167,7 @@ TEST_F(RouterCoreTest, TheWaitForRoomIsBounded) {
     h.ReportAll();
   }
   ExpectFailed(r, Code::kResourceExhausted, "no decode worker had room");
+  EXPECT_TRUE(RetryAfter(*client(r).status)) << *client(r).status;
   EXPECT_TRUE(AtRest());
 }
 

@@ -411,5 +411,122 @@ TEST_F(OverloadedCoreTest, PreemptionIsNoFailure) {
   EXPECT_EQ(metrics.decode_failures.value(), 0u);
 }
 
+// But a request that never gets a token is given up, even if each worker says that it was full.
+TEST_F(OverloadedCoreTest, ARequestIsPreemptedOnlySoManyTimesWithoutANewToken) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.mode = v1::SERVING_MODE_COLOCATED;
+  hub_ = std::make_unique<CoreHarness>(options);
+  hub_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11);
+  const RequestKey r = hub_->Arrive(Prompt(5), 6);
+  int attempts = 0;
+  while (!hub_->clients.at(r).status && attempts < 100) {
+    if (const LegKey leg = hub_->DecodeLeg(); leg != 0) {
+      ++attempts;
+      hub_->Reserve(leg);
+      hub_->End(leg, absl::ResourceExhaustedError("preempted: all KV blocks are taken"));
+    }
+    hub_->Advance(absl::Milliseconds(100));
+    hub_->ReportAll();
+  }
+  EXPECT_EQ(attempts, 5);
+  ASSERT_TRUE(hub_->clients.at(r).status);
+  EXPECT_EQ(StatusOf(r).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(StatusOf(r).message()), HasSubstr("gave up after 5 attempts in a row"));
+  EXPECT_TRUE(RetryAfter(StatusOf(r)));
+}
+
+// A core with one worker of each role, and its metrics.
+class MeteredOverloadTest : public OverloadedCoreTest {
+ protected:
+  void Start(RouterCoreOptions options = CoreHarness::Options()) {
+    options.metrics = &metrics_;
+    OverloadedCoreTest::Start(std::move(options));
+  }
+  // Fills the queue of caller a, and lets the core measure that the prefill worker computes about 3
+  // prompts of 100 tokens per second.
+  void Overload() {
+    for (int i = 0; i < 40; ++i) Arrive("a", 100);
+    for (int i = 0; i < 10; ++i) ServeOne(absl::Milliseconds(300));
+  }
+  uint64_t ChargedTo(const std::string& caller) {
+    for (const auto& [name, value] : metrics_.callers.Values(&CallerMetrics::One::tokens)) {
+      if (name == caller) return value;
+    }
+    return 0;
+  }
+
+  RequestMetrics metrics_;
+};
+
+TEST_F(MeteredOverloadTest, RefusedTokensAreThoseOfTheRoleThatIsShort) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_queue_wait = absl::Seconds(5);
+  options.per_caller.queued = 30;
+  Start(options);
+  Overload();
+  EXPECT_EQ(hub_->core.counters().shed, 8u);
+  EXPECT_EQ(metrics_.prefill_refused_tokens.value(), 0u) << "the caller's own limit";
+  const RequestKey hasty = Arrive("b", 100, absl::Milliseconds(100));
+  ASSERT_TRUE(hub_->clients.at(hasty).status);
+  EXPECT_EQ(metrics_.prefill_refused_tokens.value(), 0u) << "too short for idle workers too";
+  RequestKey last;
+  do {
+    last = Arrive("b", 100);
+  } while (!hub_->clients.at(last).status);
+  EXPECT_THAT(std::string(StatusOf(last).message()), HasSubstr("the request would wait"));
+  EXPECT_EQ(metrics_.prefill_refused_tokens.value(), 100u);
+  EXPECT_EQ(metrics_.decode_refused_tokens.value(), 0u);
+  CheckedRequest colocated = CoreHarness::Request(Prompt(100), 7);
+  colocated.caller = "b";
+  colocated.mode = v1::SERVING_MODE_COLOCATED;
+  ASSERT_TRUE(hub_->clients.at(hub_->Arrive(std::move(colocated))).status);
+  EXPECT_EQ(metrics_.prefill_refused_tokens.value(), 100u);
+  EXPECT_EQ(metrics_.decode_refused_tokens.value(), 7u);
+}
+
+// A worker spends nothing on a request that can't end in time any more.
+TEST_F(MeteredOverloadTest, ARequestWhoseTurnComesTooLateIsRefused) {
+  Start();
+  Overload();
+  while (hub_->core.queued() > 0) ServeOne(absl::Milliseconds(300));
+  ASSERT_EQ(hub_->legs.size(), 2u);
+  const RequestKey late = Arrive("a", 100, absl::Seconds(3));
+  ASSERT_FALSE(hub_->clients.at(late).status) << StatusOf(late);
+  hub_->Advance(absl::Milliseconds(2900));
+  hub_->ReportAll();
+  ASSERT_FALSE(hub_->clients.at(late).status) << StatusOf(late);
+  ServeOne(absl::ZeroDuration());
+  EXPECT_EQ(hub_->legs.size(), 1u) << "no worker got the request";
+  ASSERT_TRUE(hub_->clients.at(late).status);
+  EXPECT_THAT(std::string(StatusOf(late).message()), HasSubstr("and after a wait of 2.9s the"));
+  EXPECT_TRUE(RetryAfter(StatusOf(late)));
+}
+
+TEST_F(MeteredOverloadTest, TokensOfCancelledRequestsAreCharged) {
+  Start();
+  const RequestKey key = Arrive("a", 100);
+  const LegKey prefill = hub_->PrefillLeg();
+  EXPECT_EQ(ChargedTo("a"), 0u);
+  hub_->Ticket(prefill);
+  hub_->Tell(ClientGone{key});
+  EXPECT_EQ(ChargedTo("a"), 100u) << "the worker had begun with the prompt";
+  // A prompt that no worker has begun with costs nothing.
+  const RequestKey waits = Arrive("b", 100);
+  hub_->Tell(ClientGone{waits});
+  EXPECT_EQ(ChargedTo("b"), 0u);
+}
+
+TEST_F(MeteredOverloadTest, TheTokensOfEachAnswerAreCharged) {
+  Start();
+  CheckedRequest request = CoreHarness::Request(Prompt(100), 7);
+  request.caller = "a";
+  request.answers = 3;
+  const RequestKey key = hub_->Arrive(std::move(request));
+  for (int i = 0; i < 10 && !hub_->clients.at(key).status; ++i) ServeOne(absl::Milliseconds(10));
+  ASSERT_TRUE(hub_->clients.at(key).status);
+  EXPECT_TRUE(StatusOf(key).ok()) << StatusOf(key);
+  EXPECT_EQ(ChargedTo("a"), 3 * (100u + 7)) << "no worker had the prompt in its cache";
+}
+
 }  // namespace
 }  // namespace baton

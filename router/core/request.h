@@ -170,12 +170,12 @@ struct Request {
   // Length of prompt and answer when a worker's rotary table ended the last time; 0: never.
   size_t outgrown_at = 0;
   size_t tokens_at_break = 0;  // Tokens of the answer at the end of the last broken attempt.
-  // Worker that broke the last attempt, and was counted in broken_in_a_row although it may have
-  // died; 0: none.
-  WorkerKey suspect = 0;
+  // Set if the last attempt was counted in broken_in_a_row, although one of these workers may have
+  // died: the worker that broke it, and the worker at the other end of the KV's way. 0: none.
+  std::array<WorkerKey, 2> suspects = {};
   // Time at which the retry after that was taken from the RetryBudget; not set if none was.
   std::optional<absl::Time> retry_taken;
-  // Set while the request may not be tried again unless `suspect` turns out to have died: how it
+  // Set while the request may not be tried again unless a suspect turns out to have died: how it
   // ends.
   std::optional<GivesUp> gives_up;
   // Workers that the client's other answers were given last, by LegKind; 0: none.

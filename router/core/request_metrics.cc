@@ -67,6 +67,14 @@ std::vector<std::pair<std::string, double>> CallerMetrics::Values(Counter One::*
   return values;
 }
 
+void RequestMetrics::RefusedTokens(uint64_t prompt, double answer, bool decode_is_short) {
+  if (decode_is_short) {
+    decode_refused_tokens.Add(static_cast<uint64_t>(answer));
+  } else {
+    prefill_refused_tokens.Add(prompt);
+  }
+}
+
 void RequestMetrics::AddTo(MetricRegistry* registry) const {
   const auto by_caller = [&](const char* name, const char* help,
                              Counter CallerMetrics::One::*counter) {
@@ -179,8 +187,8 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
   registry->AddCounter("baton_router_given_up_total", kGivenUp, {{"limit", "migrations"}},
                        &tried_too_often);
   constexpr char kRefused[] =
-      "Tokens of prompts and expected tokens of answers that were refused because the workers have "
-      "too much to do, by the role that is short of workers.";
+      "Tokens that were refused because the workers of this role have too much to do: tokens of "
+      "prompts (prefill), expected tokens of answers (decode).";
   constexpr char kWait[] =
       "Predicted time for the work that waits for the workers of a role, in seconds. 0 while their "
       "speed is not known.";

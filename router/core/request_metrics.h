@@ -92,13 +92,16 @@ struct RequestMetrics {
   // were retries, because too many of their attempts in a row brought no token, or because there
   // were too many attempts in all.
   Counter retries_refused, broken_too_often, tried_too_often;
-  // Tokens of prompts and expected tokens of answers that were refused because the workers have too
-  // much to do, by the role of the workers that are short.
+  // Tokens that were refused because the workers of a role have too much to do: those of prompts
+  // for prefill workers, and the expected ones of answers for decode workers.
   Counter prefill_refused_tokens, decode_refused_tokens;
   CallerMetrics callers;
   // Predicted time until a request that comes now would begin, for the work that waits for each
   // role, in milliseconds.
   Gauge prefill_wait_ms, decode_wait_ms;
+  // Expected tokens of an answer whose length the client does not limit; 0: not known. Not
+  // exported.
+  Gauge expected_answer;
 
   Gauge prefix_index_bytes, prefix_index_names;  // Memory of the prefix index, and names in it.
   // Names that the prefix index evicted to make room; changes and recent prompts that found no
@@ -114,6 +117,8 @@ struct RequestMetrics {
   // Counts `answers` answers that have latency targets and ended without OK after `tokens` tokens
   // in all. Cancelled answers are not counted.
   void Failed(const absl::Status& status, size_t tokens, int answers = 1);
+  // Counts the tokens of a refused request for the role whose workers are short.
+  void RefusedTokens(uint64_t prompt, double answer, bool decode_is_short);
   // Adds all metrics to the registry. `this` outlives the registry's last Text().
   void AddTo(MetricRegistry* registry) const;
 };

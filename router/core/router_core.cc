@@ -111,7 +111,10 @@ class RouterCore::Impl {
   // Counts an attempt that a living worker broke. Returns how the request ends if it may not be
   // tried again.
   std::optional<GivesUp> CountBroken(Request& request);
-  // Returns true if the request's suspect has died. Then the attempt that it broke does not count.
+  // Returns true if one of the workers has died. 0 stands for none.
+  bool AnyDied(const std::array<WorkerKey, 2>& keys) const;
+  // Returns true if one of the request's suspects has died. Then the attempt that it broke does not
+  // count.
   bool Absolve(Request& request);
   // Tries requests again that would end now if their worker had not died.
   void StopSuspecting();
@@ -385,7 +388,9 @@ void RouterCore::Impl::AfterEvent(Request& request, Attempt::End end) {
         Answer(request, end->answer);
         break;
       case AttemptEnd::Kind::kFailed:
-        Fail(request, std::move(end->status));
+        Fail(request, absl::IsResourceExhausted(end->status)
+                          ? admission.NoRoom(request, end->status.message())
+                          : std::move(end->status));
         break;
       case AttemptEnd::Kind::kRefused:
         request.attempt->Close();
@@ -420,7 +425,7 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
   }
   absl::Duration pause;
   Absolve(request);
-  request.suspect = 0;
+  request.suspects = {};
   request.retry_taken.reset();
   if (generated > request.tokens_at_break) request.broken_in_a_row = 0;
   request.tokens_at_break = generated;
@@ -446,12 +451,10 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
          {"migrations", migrations},
          {"because", end.status.ToString()}});
     request.last_failure = end.status;
-    // A worker that preempts a sequence, because it has too few free blocks, has not failed. And a
-    // retry because a worker found the request invalid is cheap, and there are few of them.
+    // A retry because a worker found the request invalid is cheap, and there are few of them.
     if (end.kind == AttemptEnd::Kind::kBroken && end.worker != 0 &&
-        !absl::IsResourceExhausted(end.status) && !absl::IsInvalidArgument(end.status) &&
-        !membership.workers().Dead(end.worker, core.now)) {
-      request.suspect = end.worker;
+        !absl::IsInvalidArgument(end.status) && !AnyDied({end.worker, end.partner})) {
+      request.suspects = {end.worker, end.partner};
       request.gives_up = CountBroken(request);
     }
     if (absl::IsDataLoss(end.status) || absl::IsInternal(end.status)) request.refresh_cache = true;
@@ -464,13 +467,16 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
 
 std::optional<GivesUp> RouterCore::Impl::CountBroken(Request& request) {
   const absl::Status& error = request.last_failure;
+  // A worker that preempts a sequence, because it has too few free blocks, has not failed.
+  const bool preempted = absl::IsResourceExhausted(error);
   if (++request.broken_in_a_row > core.options.max_broken) {
-    return GivesUp{absl::InternalError(absl::StrCat(
-                       "gave up after ", request.broken_in_a_row,
-                       " attempts in a row that failed without a new token; the last error: ",
-                       error.message())),
+    const std::string why = absl::StrCat(
+        "gave up after ", request.broken_in_a_row,
+        " attempts in a row that failed without a new token; the last error: ", error.message());
+    return GivesUp{preempted ? admission.NoRoom(request, why) : absl::InternalError(why),
                    &core.metrics->broken_too_often};
   }
+  if (preempted) return std::nullopt;
   if (retries_.Take(core.now)) {
     request.retry_taken = core.now;
     return std::nullopt;
@@ -482,9 +488,15 @@ std::optional<GivesUp> RouterCore::Impl::CountBroken(Request& request) {
       &core.metrics->retries_refused};
 }
 
+bool RouterCore::Impl::AnyDied(const std::array<WorkerKey, 2>& keys) const {
+  return std::any_of(keys.begin(), keys.end(), [this](WorkerKey key) {
+    return key != 0 && membership.workers().Dead(key, core.now);
+  });
+}
+
 bool RouterCore::Impl::Absolve(Request& request) {
-  if (request.suspect == 0 || !membership.workers().Dead(request.suspect, core.now)) return false;
-  request.suspect = 0;
+  if (!AnyDied(request.suspects)) return false;
+  request.suspects = {};
   --request.broken_in_a_row;
   if (request.retry_taken) retries_.GiveBack(*std::exchange(request.retry_taken, std::nullopt));
   return true;
@@ -610,12 +622,12 @@ void RouterCore::Impl::CheckTimers(Request& request) {
     ++core.counters.shed;
     Fail(request, admission.WaitedTooLong(request));
   } else if (entry.refused_since && core.now >= *entry.refused_since + options.room_wait) {
-    Fail(request, absl::ResourceExhaustedError(
-                      absl::StrCat("every worker for its prompt was full for ",
-                                   absl::FormatDuration(core.now - *entry.refused_since),
-                                   "; the last error: ", request.last_failure.message())));
+    Fail(request, admission.NoRoom(
+                      request, absl::StrCat("every worker for its prompt was full for ",
+                                            absl::FormatDuration(core.now - *entry.refused_since),
+                                            "; the last error: ", request.last_failure.message())));
   } else if (entry.not_before <= core.now && request.gives_up) {
-    if (!membership.workers().Dead(request.suspect, core.now)) {
+    if (!AnyDied(request.suspects)) {
       request.gives_up->counter->Add();
       return Fail(request, std::move(request.gives_up->status));
     }

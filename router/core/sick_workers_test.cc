@@ -537,6 +537,43 @@ TEST(BlameTest, KvThatDoesNotComeIsNoFailureOfEitherWorker) {
   }
 }
 
+// The decode worker can't pull because the prefill worker dies. There are more such requests than
+// retries that are allowed after failures.
+TEST(BlameTest, DeathsOfPrefillWorkersAreFreeWhileTheirKvIsPulled) {
+  for (const bool dies : {true, false}) {
+    SCOPED_TRACE(dies);
+    MeteredCore w;
+    std::vector<LegKey> pulls;
+    while (pulls.size() < 40) {
+      w.h.Arrive(Prompt(5), 6);
+      const LegKey prefill = w.h.PrefillLeg();
+      w.h.Ticket(prefill);
+      w.h.First(prefill);
+      const LegKey decode = w.h.DecodeLegOf(prefill);
+      if (w.h.At(prefill).worker.address == "p1:1") {
+        w.h.Reserve(decode);
+        w.h.End(prefill, absl::OkStatus());
+        pulls.push_back(decode);
+      } else {
+        w.h.FinishDecode(decode);
+        w.h.End(prefill, absl::OkStatus());
+      }
+    }
+    for (const LegKey pull : pulls) {
+      w.h.End(pull, absl::FailedPreconditionError("the link to the owner was lost"));
+    }
+    w.h.Advance(absl::Milliseconds(100));
+    EXPECT_LT(w.h.legs.size(), 40u);
+    if (dies) w.h.Tell(WorkerDetached{w.h.p1});
+    w.h.Settle();
+    if (dies) EXPECT_EQ(w.h.legs.size(), 40u);
+    w.h.Advance(absl::Milliseconds(300));
+    EXPECT_EQ(w.metrics.retries_refused.value(), dies ? 0u : 30u);
+    EXPECT_EQ(w.metrics.decode_failures.value(), 0u);
+    EXPECT_EQ(w.metrics.prefill_failures.value(), 0u);
+  }
+}
+
 // A prefill worker that fails a request with any code, before the first token, is left.
 TEST(BlameTest, ALeaseCantRunOutBeforeTheFirstToken) {
   MeteredCore w;
@@ -661,6 +698,34 @@ TEST_F(SickWorkersTest, ARequestThatItsWorkerHasForgottenIsGivenUp) {
   EXPECT_LE(seconds, 66);
   ASSERT_NE(hub_->DecodeLeg(), 0u);
   EXPECT_NE(hub_->At(hub_->DecodeLeg()).worker.address, address);
+}
+
+// The worker's reports and its events come on different streams. So a report that nothing waits any
+// longer may come before the event that says that the request has begun.
+TEST_F(SickWorkersTest, ARequestThatHasJustLeftItsWorkersQueueIsNotForgotten) {
+  Attach(2);
+  hub_->Arrive(Prompt(5), 6);
+  const LegKey waiting = hub_->DecodeLeg();
+  for (auto& [key, load] : hub_->loads) load.set_waiting(1);
+  PassSeconds(hub_.get(), 100);
+  for (auto& [key, load] : hub_->loads) load.set_waiting(0);
+  PassSeconds(hub_.get(), 4);
+  EXPECT_EQ(hub_->DecodeLeg(), waiting);
+  hub_->Reserve(waiting);
+  PassSeconds(hub_.get(), 50);
+  EXPECT_EQ(hub_->DecodeLeg(), waiting);
+}
+
+// A worker with other requests in its queue may forget one too.
+TEST_F(SickWorkersTest, NoRequestWaitsAtAWorkerForEver) {
+  Attach(2);
+  hub_->Arrive(Prompt(5), 6);
+  const LegKey waiting = hub_->DecodeLeg();
+  for (auto& [key, load] : hub_->loads) load.set_waiting(1);
+  PassSeconds(hub_.get(), 179);
+  EXPECT_EQ(hub_->DecodeLeg(), waiting);
+  PassSeconds(hub_.get(), 3);
+  EXPECT_NE(hub_->DecodeLeg(), waiting);
 }
 
 // A prompt may take as long as a worker that computes 1,000 tokens per minute needs for all its

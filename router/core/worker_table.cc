@@ -221,6 +221,7 @@ Worker* WorkerTable::Report(AttachKey attach, const v1::LoadReport& load, absl::
     changed = load.links(i).epoch() != worker.load.links(i).epoch();
   }
   *matters = changed;
+  if (worker.load.waiting() > 0) worker.empty_since = now;
   worker.load = load;
   worker.reported = now;
   worker.new_blocks = 0;

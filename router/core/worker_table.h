@@ -34,6 +34,8 @@ struct Worker {
   v1::Registration registration;
   v1::LoadReport load;
   absl::Time reported;     // Time of the last message on its Attach stream.
+  // Time since which its reports have said that nothing waits there.
+  absl::Time empty_since = absl::InfinitePast();
   AttachKey attach = 0;    // 0: no stream is open.
   // Another process has answered at its address since its last report.
   bool doubted = false;

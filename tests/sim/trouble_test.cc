@@ -160,11 +160,13 @@ class TroubleHistory {
       ++totals->refused;
     } else if (is(Code::kResourceExhausted, "the client read too slowly")) {
       ++totals->slow;
-    } else if (is(Code::kUnavailable, "not tried again") || is(Code::kInternal, "gave up after")) {
+    } else if (is(Code::kUnavailable, "not tried again") || is(Code::kInternal, "gave up after") ||
+               (is(Code::kResourceExhausted, "gave up after") && RetryAfter(status))) {
       ++totals->given_up;
     } else if (is(Code::kUnavailable, "; waited ") ||
-               is(Code::kResourceExhausted, "every worker for its prompt was full") ||
-               is(Code::kResourceExhausted, "no decode worker had room")) {
+               ((is(Code::kResourceExhausted, "every worker for its prompt was full") ||
+                 is(Code::kResourceExhausted, "no decode worker had room")) &&
+                RetryAfter(status))) {
       ++totals->no_workers;
     } else {
       EXPECT_TRUE(absl::StrContains(why, "another answer to the same request failed"))
