@@ -32,8 +32,8 @@ uint64_t HashSlice(const std::byte* data, size_t bytes, uint64_t seed) {
 
 }  // namespace
 
-void KvMeta::WritePattern(WorkerEpoch epoch, std::byte* to) {
-  for (size_t i = 0; i < kPatternBytes / sizeof(uint64_t); ++i) {
+void KvMeta::WritePattern(WorkerEpoch epoch, std::byte* to, size_t bytes) {
+  for (size_t i = 0; i < bytes / sizeof(uint64_t); ++i) {
     const uint64_t word = PatternWord(epoch, i);
     std::memcpy(to + i * sizeof(word), &word, sizeof(word));
   }

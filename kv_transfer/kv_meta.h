@@ -25,8 +25,9 @@ struct KvMeta {
   static size_t PatternOffset(const KvLayout& layout, uint64_t blocks) {
     return (blocks * layout.BlockBytes() + 4095) / 4096 * 4096;
   }
-  static size_t PoolBytes(const KvLayout& layout, uint64_t blocks) {
-    return PatternOffset(layout, blocks) + kPatternBytes;
+  static size_t PoolBytes(const KvLayout& layout, uint64_t blocks,
+                          size_t pattern_bytes = kPatternBytes) {
+    return PatternOffset(layout, blocks) + pattern_bytes;
   }
 
   size_t GenerationOffset(BlockId block) const { return block * sizeof(uint64_t); }
@@ -35,8 +36,8 @@ struct KvMeta {
   }
   size_t Bytes() const { return ChecksumOffset(blocks, 0); }
 
-  // Writes the test pattern for a worker with this epoch, kPatternBytes long, to `to`.
-  static void WritePattern(WorkerEpoch epoch, std::byte* to);
+  // Writes the test pattern for a worker with this epoch to `to`. `bytes` must be a multiple of 8.
+  static void WritePattern(WorkerEpoch epoch, std::byte* to, size_t bytes);
   // Returns true if the `bytes` bytes at `data` equal the test pattern for `epoch` from byte
   // `offset` of the pattern on. `offset` and `bytes` must be multiples of 8.
   static bool CheckPattern(WorkerEpoch epoch, size_t offset, const std::byte* data, size_t bytes);

@@ -81,7 +81,8 @@ absl::StatusOr<std::unique_ptr<KvPlane>> KvPlane::Create(Transport* transport, O
                                                    options.layout.BlockBytes(), " bytes"));
   }
   std::unique_ptr<KvPlane> plane(new KvPlane(transport, options));
-  auto pool = transport->AllocatePool(KvMeta::PoolBytes(options.layout, options.blocks));
+  auto pool = transport->AllocatePool(
+      KvMeta::PoolBytes(options.layout, options.blocks, options.pattern_bytes));
   if (!pool.ok()) {
     return absl::Status(
         pool.status().code(),
@@ -151,11 +152,11 @@ absl::Status KvPlane::MakeChecksums() {
 absl::Status KvPlane::WritePattern() {
   std::byte* const to = pool_.data + KvMeta::PatternOffset(options_.layout, options_.blocks);
   if (!pool_.on_device) {
-    KvMeta::WritePattern(options_.epoch, to);
+    KvMeta::WritePattern(options_.epoch, to, options_.pattern_bytes);
     return absl::OkStatus();
   }
-  std::vector<std::byte> pattern(KvMeta::kPatternBytes);
-  KvMeta::WritePattern(options_.epoch, pattern.data());
+  std::vector<std::byte> pattern(options_.pattern_bytes);
+  KvMeta::WritePattern(options_.epoch, pattern.data(), pattern.size());
   ASSIGN_OR_RETURN(auto stream, options_.device->CreateStream(StreamKind::kCopy));
   absl::Status status = options_.device->Copy(to, pattern.data(), pattern.size(), *stream);
   status.Update(options_.device->Synchronize(*stream));
@@ -301,7 +302,7 @@ bool KvPlane::Connect(Peer* peer) {
   peer->state = LinkState::kProving;
   peer->nonce = RandomU64();
   peer->proof_started = now_;
-  peer->pattern.resize(KvMeta::kPatternBytes);
+  peer->pattern.resize(options_.pattern_bytes);
   peer->pattern_right = 0;
   peer->landed = false;
   peer->answered = false;
@@ -395,7 +396,7 @@ bool KvPlane::MoveProof(Peer* peer) {
   }
   if (now_ - peer->proof_started >= options_.proof_timeout) {
     Drop(peer, absl::StrCat(
-                   "proving the link failed: ", peer->pattern_right, " of ", KvMeta::kPatternBytes,
+                   "proving the link failed: ", peer->pattern_right, " of ", options_.pattern_bytes,
                    " bytes of the test pattern and ", peer->answered ? "an" : "no",
                    " answer to hellos arrived in ", absl::FormatDuration(options_.proof_timeout),
                    peer->pattern_right == 0 ? "; check that the peer runs, and that no firewall "
@@ -406,7 +407,7 @@ bool KvPlane::MoveProof(Peer* peer) {
   if (!peer->answered) SayHello(peer);
   if (peer->state != LinkState::kProving || peer->reading) return false;
   if (peer->pattern_right == kFirstPatternBytes) {
-    ReadPattern(peer, kFirstPatternBytes, KvMeta::kPatternBytes - kFirstPatternBytes);
+    ReadPattern(peer, kFirstPatternBytes, options_.pattern_bytes - kFirstPatternBytes);
     return true;
   }
   if (peer->bytes_per_us == 0) {
@@ -415,7 +416,7 @@ bool KvPlane::MoveProof(Peer* peer) {
     if (!std::exchange(peer->landed, true)) return true;
     const absl::Duration took = std::max(now_ - peer->read_started, absl::Microseconds(1));
     peer->bytes_per_us =
-        (KvMeta::kPatternBytes - kFirstPatternBytes) / absl::ToDoubleMicroseconds(took);
+        (options_.pattern_bytes - kFirstPatternBytes) / absl::ToDoubleMicroseconds(took);
   }
   if (!peer->answered) return false;
   const auto link = transport_->Link(peer->id);

@@ -69,6 +69,9 @@ class KvPlane {
     DeviceRuntime* device = nullptr;
     Kernel checksum_kernel;
     absl::Duration proof_timeout = absl::Seconds(5);
+    // Length of the test pattern. All workers that exchange KV must have the same. Tests with many
+    // workers have a shorter one. At least 8192, and a multiple of 8.
+    size_t pattern_bytes = KvMeta::kPatternBytes;
     // If true, Create touches every page of the host memory of the pool and the KvMeta, so that a
     // lack of memory shows at the start and not under load. If false, the kernel provides a page
     // when it is first written.

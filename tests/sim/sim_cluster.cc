@@ -261,6 +261,7 @@ SimCluster::Worker* SimCluster::CreateWorker(v1::WorkerRole role, int model,
   plane.layout = layout_;
   plane.blocks = prefills ? options_.prefill_blocks : options_.decode_blocks;
   plane.proves_links = !prefills;
+  plane.pattern_bytes = 8192;  // Most of the time would go into longer ones.
   worker->plane = KvPlane::Create(worker->transport.get(), plane).value();
   const auto on_kv_thread = [worker](std::function<void()> work) {
     worker->kv_work.push_back(std::move(work));
