@@ -1,6 +1,8 @@
 #include "common/base/log_output.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -12,15 +14,17 @@
 
 namespace baton {
 
-LogOutput::LogOutput(int fd) : fd_(fd) {
+LogOutput::LogOutput(int fd, bool open_again) : fd_(fd) {
   struct stat info = {};
   if (fstat(fd, &info) != 0 || S_ISREG(info.st_mode)) return;
   if (S_ISSOCK(info.st_mode)) {
     kind_ = Kind::kSocket;
     return;
   }
-  own_fd_ = open(absl::StrCat("/proc/self/fd/", fd).c_str(),
-                 O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (open_again) {
+    own_fd_ = open(absl::StrCat("/proc/self/fd/", fd).c_str(),
+                   O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  }
   kind_ = own_fd_ >= 0 ? Kind::kOwnDescriptor : Kind::kPolled;
 }
 
@@ -41,15 +45,25 @@ size_t LogOutput::Try(absl::string_view text) {
       case Kind::kOwnDescriptor:
         written = write(own_fd_, text.data(), text.size());
         break;
-      case Kind::kPolled: {
-        pollfd ready = {.fd = fd_, .events = POLLOUT, .revents = 0};
-        if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return 0;
-        written = write(fd_, text.data(), text.size());
-        break;
-      }
+      case Kind::kPolled:
+        return TryPolled(text);
     }
   } while (written < 0 && errno == EINTR);
   return written < 0 ? 0 : static_cast<size_t>(written);
+}
+
+size_t LogOutput::TryPolled(absl::string_view text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    pollfd ready = {.fd = fd_, .events = POLLOUT, .revents = 0};
+    if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) break;
+    // A pipe that poll finds writable has room for PIPE_BUF bytes (pipe(7)).
+    const ssize_t written =
+        write(fd_, text.data() + done, std::min<size_t>(text.size() - done, PIPE_BUF));
+    if (written < 0 && errno != EINTR) break;
+    done += static_cast<size_t>(std::max<ssize_t>(written, 0));
+  }
+  return done;
 }
 
 void LogOutput::Write(absl::string_view line,

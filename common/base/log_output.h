@@ -16,8 +16,8 @@ namespace baton {
 class LogOutput {
  public:
   // `fd` must stay open. It stays as it is: other processes may use the same pipe, so its mode is
-  // not changed.
-  explicit LogOutput(int fd);
+  // not changed. `open_again` is false in tests that can't be allowed to open the pipe again.
+  explicit LogOutput(int fd, bool open_again = true);
   ~LogOutput();
   LogOutput(const LogOutput&) = delete;
   LogOutput& operator=(const LogOutput&) = delete;
@@ -30,10 +30,12 @@ class LogOutput {
 
  private:
   // Ways to write to the descriptor without waiting. kPolled: a pipe or terminal that this process
-  // may not open again. If another process fills it between poll and write, the write may wait.
+  // may not open again. It gets a few bytes at a time, for which poll says that there is room. Only
+  // if another process takes this room between poll and write, the write waits.
   enum class Kind { kFile, kSocket, kOwnDescriptor, kPolled };
   // Writes without waiting. Returns the number of bytes that were written.
   size_t Try(absl::string_view text);
+  size_t TryPolled(absl::string_view text);
 
   const int fd_;
   int own_fd_ = -1;  // for kOwnDescriptor: the same pipe or terminal in non-blocking mode

@@ -24,12 +24,14 @@ using ::testing::ElementsAre;
 
 std::string Lost(uint64_t dropped) { return absl::StrCat("lost ", dropped, "\n"); }
 
+enum class Kind { kPipe, kPipeThatCannotBeOpenedAgain, kSocket };
+
 // A pipe or a pair of sockets. The test reads only when it wants to.
 class Channel {
  public:
-  explicit Channel(bool socket) {
-    const int made =
-        socket ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends_.data()) : pipe(ends_.data());
+  explicit Channel(Kind kind) {
+    const int made = kind == Kind::kSocket ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends_.data())
+                                           : pipe(ends_.data());
     EXPECT_EQ(made, 0);
   }
   ~Channel() {
@@ -52,14 +54,14 @@ class Channel {
   std::array<int, 2> ends_;
 };
 
-class LogOutputTest : public ::testing::TestWithParam<bool> {};
+class LogOutputTest : public ::testing::TestWithParam<Kind> {};
 
 // Without a reader, writing must not wait. Later every line is there or counted.
 TEST_P(LogOutputTest, LinesAreDroppedAndCountedWhileNobodyReads) {
   for (const size_t length : {20, 5000}) {  // a longer line may be written in part
     SCOPED_TRACE(length);
     Channel channel(GetParam());
-    LogOutput output(channel.write_end());
+    LogOutput output(channel.write_end(), GetParam() != Kind::kPipeThatCannotBeOpenedAgain);
     const auto line = [length](int i) {
       std::string text = absl::StrCat("line ", i, " ");
       text.resize(length, 'x');
@@ -95,14 +97,15 @@ TEST_P(LogOutputTest, LinesAreDroppedAndCountedWhileNobodyReads) {
 TEST_P(LogOutputTest, TheDescriptorKeepsItsMode) {
   Channel channel(GetParam());
   const int before = fcntl(channel.write_end(), F_GETFL);
-  LogOutput output(channel.write_end());
+  LogOutput output(channel.write_end(), GetParam() != Kind::kPipeThatCannotBeOpenedAgain);
   output.Write("a\n", Lost);
   EXPECT_EQ(fcntl(channel.write_end(), F_GETFL), before);
   EXPECT_EQ(channel.Read(), "a\n");
 }
 
-INSTANTIATE_TEST_SUITE_P(PipesAndSockets, LogOutputTest, ::testing::Values(false, true),
-                         [](const auto& info) { return info.param ? "Socket" : "Pipe"; });
+INSTANTIATE_TEST_SUITE_P(PipesAndSockets, LogOutputTest,
+                         ::testing::Values(Kind::kPipe, Kind::kPipeThatCannotBeOpenedAgain,
+                                           Kind::kSocket));
 
 TEST(LogOutputFileTest, AFileGetsEveryLine) {
   const ScratchFolder folder;

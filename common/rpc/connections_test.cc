@@ -225,6 +225,18 @@ class AllDescriptors {
   std::vector<int> taken_;
 };
 
+TEST(DescriptorLimitTest, IsRaisedAsFarAsItMayBe) {
+  rlimit before{}, after{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 256;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  RaiseDescriptorLimit();
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(after.rlim_cur, before.rlim_max);
+}
+
 // gRPC 1.51 would never accept again.
 TEST_F(ConnectionsTest, AcceptsAgainAfterDescriptorsRanOut) {
   Start({});

@@ -526,6 +526,32 @@ TEST_F(MeteredOverloadTest, TheTokensOfEachAnswerAreCharged) {
   ASSERT_TRUE(hub_->clients.at(key).status);
   EXPECT_TRUE(StatusOf(key).ok()) << StatusOf(key);
   EXPECT_EQ(ChargedTo("a"), 3 * (100u + 7)) << "no worker had the prompt in its cache";
+  EXPECT_EQ(metrics_.prefill_successes.value(), 3u);
+  EXPECT_EQ(metrics_.decode_successes.value(), 3u);
+}
+
+TEST_F(MeteredOverloadTest, RequestsThatFindNoWorkerOrNoRoomAreCounted) {
+  Start();
+  const RequestKey crowded = Arrive("a", 5);
+  hub_->Ticket(hub_->PrefillLeg());
+  for (int i = 0; i < 10000 && !hub_->clients.at(crowded).status; ++i) {
+    if (const LegKey leg = hub_->DecodeLeg(); leg != 0) {
+      hub_->End(leg, absl::ResourceExhaustedError("full"));
+    }
+    hub_->Advance(absl::Milliseconds(10));
+    hub_->ReportAll();
+  }
+  EXPECT_EQ(metrics_.no_room.value(), 1u);
+  EXPECT_EQ(metrics_.no_worker.value(), 0u);
+  for (const AttachKey attach : {1, 2}) {
+    hub_->Tell(WorkerDetached{attach});
+    hub_->closed[attach] = absl::OkStatus();
+  }
+  const RequestKey alone = Arrive("a", 5);
+  hub_->Advance(absl::Minutes(1));
+  ASSERT_TRUE(hub_->clients.at(alone).status);
+  EXPECT_EQ(StatusOf(alone).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(metrics_.no_worker.value(), 1u);
 }
 
 }  // namespace

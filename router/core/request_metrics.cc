@@ -166,6 +166,12 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
                          {}, &cache_event_lag);
   constexpr char kFailures[] =
       "Requests that a worker failed while it was attached. One request counts once.";
+  constexpr char kSuccesses[] =
+      "Requests that a worker has served: the prefill worker and the decode worker of each answer.";
+  registry->AddCounter("baton_router_worker_successes_total", kSuccesses, {{"role", "prefill"}},
+                       &prefill_successes);
+  registry->AddCounter("baton_router_worker_successes_total", kSuccesses, {{"role", "decode"}},
+                       &decode_successes);
   constexpr char kEjections[] =
       "Times that a worker got no more requests for a while, because it failed several in a row.";
   registry->AddCounter("baton_router_worker_failures_total", kFailures, {{"role", "prefill"}},
@@ -181,11 +187,14 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
                        {}, &retries_refused);
   constexpr char kGivenUp[] =
       "Answers that failed because several attempts in a row brought no token (broken), or because "
-      "of --max-migrations (migrations).";
+      "of --max-migrations (migrations), --pair-wait (pair_wait) or --room-wait (room_wait).";
   registry->AddCounter("baton_router_given_up_total", kGivenUp, {{"limit", "broken"}},
                        &broken_too_often);
   registry->AddCounter("baton_router_given_up_total", kGivenUp, {{"limit", "migrations"}},
                        &tried_too_often);
+  registry->AddCounter("baton_router_given_up_total", kGivenUp, {{"limit", "pair_wait"}},
+                       &no_worker);
+  registry->AddCounter("baton_router_given_up_total", kGivenUp, {{"limit", "room_wait"}}, &no_room);
   constexpr char kRefused[] =
       "Tokens that were refused because the workers of this role have too much to do: tokens of "
       "prompts (prefill), expected tokens of answers (decode).";

@@ -88,10 +88,15 @@ struct RequestMetrics {
   std::array<Gauge, std::size(kUnusedReasons)> unused_prefill, unused_decode;
   // Requests that workers of each role have failed, and ejections of such workers.
   Counter prefill_failures, decode_failures, prefill_ejections, decode_ejections;
+  // Requests that workers of each role have served.
+  Counter prefill_successes, decode_successes;
   // Answers that failed because they were not tried again: because too many of the latest attempts
   // were retries, because too many of their attempts in a row brought no token, or because there
   // were too many attempts in all.
   Counter retries_refused, broken_too_often, tried_too_often;
+  // Answers that failed because there was no usable worker for --pair-wait, or none with room for
+  // --room-wait.
+  Counter no_worker, no_room;
   // Tokens that were refused because the workers of a role have too much to do: those of prompts
   // for prefill workers, and the expected ones of answers for decode workers.
   Counter prefill_refused_tokens, decode_refused_tokens;

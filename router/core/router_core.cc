@@ -388,9 +388,11 @@ void RouterCore::Impl::AfterEvent(Request& request, Attempt::End end) {
         Answer(request, end->answer);
         break;
       case AttemptEnd::Kind::kFailed:
-        Fail(request, absl::IsResourceExhausted(end->status)
-                          ? admission.NoRoom(request, end->status.message())
-                          : std::move(end->status));
+        if (absl::IsResourceExhausted(end->status)) {
+          core.metrics->no_room.Add();
+          end->status = admission.NoRoom(request, end->status.message());
+        }
+        Fail(request, std::move(end->status));
         break;
       case AttemptEnd::Kind::kRefused:
         request.attempt->Close();
@@ -549,6 +551,7 @@ void RouterCore::Impl::NoteSuccess(const Request& request) {
     Worker* const worker = membership.workers().Find(key);
     if (worker == nullptr) continue;
     membership.NoteOutcome(worker, /*failed=*/false);
+    (worker->prefill() ? core.metrics->prefill_successes : core.metrics->decode_successes).Add();
     if (!worker->health.Succeeded(core.now)) continue;
     membership.HealthChanged();
     Log(Severity::kInfo, "worker_in_use_again", {{"worker", worker->name.address}});
@@ -617,11 +620,13 @@ void RouterCore::Impl::CheckTimers(Request& request) {
     if (!request.last_failure.ok()) {
       absl::StrAppend(&message, "; the last error: ", request.last_failure.message());
     }
+    core.metrics->no_worker.Add();
     Fail(request, absl::UnavailableError(message));
   } else if (core.now >= request.WaitsUntil(options)) {
     ++core.counters.shed;
     Fail(request, admission.WaitedTooLong(request));
   } else if (entry.refused_since && core.now >= *entry.refused_since + options.room_wait) {
+    core.metrics->no_room.Add();
     Fail(request, admission.NoRoom(
                       request, absl::StrCat("every worker for its prompt was full for ",
                                             absl::FormatDuration(core.now - *entry.refused_since),
