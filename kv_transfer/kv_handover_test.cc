@@ -530,6 +530,22 @@ TEST_F(HandoverTest, CancelWaitsForReadsUnderWay) {
   EXPECT_EQ(reader_.puller->running_pulls(), 0);
 }
 
+// UCX 1.13 does this to connections that are made while the network fails.
+TEST_F(HandoverTest, AConnectionThatKeepsNotesBackIsMadeAnew) {
+  Introduce();
+  owner_.transport->MuteConnections();
+  Run(absl::Seconds(7));
+  EXPECT_TRUE(reader_.plane->links().empty());
+  Run(absl::Seconds(10));
+  ASSERT_EQ(reader_.plane->links().size(), 1u);
+  const KvTicket ticket = Open();
+  PublishAll(ticket);
+  Start(&reader_, ticket, 1, &result_);
+  Run(absl::Milliseconds(50));
+  ASSERT_TRUE(result_.has_value());
+  EXPECT_TRUE(result_->status.ok()) << result_->status;
+}
+
 // The router does not blame this worker for it, as it would after Unavailable.
 TEST_F(HandoverTest, ALostPeerIsAFailedPrecondition) {
   Introduce();

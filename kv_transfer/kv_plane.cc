@@ -27,6 +27,10 @@ constexpr absl::Duration kLongestPause = absl::Seconds(5);
 constexpr absl::Duration kHelloWhileProving = absl::Milliseconds(100);
 constexpr absl::Duration kHelloWhenUp = absl::Seconds(1);
 constexpr int kUnansweredHellos = 5;
+// A peer that asks so often and for so long, though each hello is answered, does not get the
+// answers.
+constexpr int kHellosInVain = 10;
+constexpr absl::Duration kTimeInVain = absl::Seconds(3);
 constexpr int kProgressPerRun = 256;
 // Time for which a peer counts as usable after its last note. Used only if this worker does not
 // test its links (KvPlane::Options::proves_links). Longer than kHelloWhenUp, the interval between
@@ -55,6 +59,12 @@ struct KvPlane::Peer {
   uint64_t nonce = 0;
   absl::Time next_hello = absl::InfinitePast();
   int unanswered_hellos = 0;
+
+  // Hellos of a peer that proves its link. They come with one nonce, every kHelloWhileProving,
+  // until an answer has arrived.
+  uint64_t asked_nonce = 0;
+  absl::Time first_asked = absl::InfinitePast(), last_asked = absl::InfinitePast();
+  int times_asked = 0;
 
   std::string warned;  // event and text of the last warning since the link was proven
   // Time from which the same warning may be logged again.
@@ -501,6 +511,10 @@ void KvPlane::HandleNote(const std::string& bytes) {
     case KvNote::Type::kHello: {
       peer->heard = now_;
       peer->pause = absl::ZeroDuration();
+      if (AsksInVain(peer, note->nonce)) {
+        Drop(peer, "the peer does not get the answers to its hellos");
+        peer->next_try = now_;
+      }
       KvNote answer;
       answer.type = KvNote::Type::kHelloAck;
       answer.nonce = note->nonce;
@@ -533,6 +547,21 @@ void KvPlane::HandleNote(const std::string& bytes) {
     return;
   }
   user->on_note(*note);
+}
+
+// UCX 1.13 may keep notes back forever, without an error, on a connection that was made while the
+// network failed. So this is not left to the transport.
+bool KvPlane::AsksInVain(Peer* peer, uint64_t nonce) {
+  if (nonce != peer->asked_nonce || now_ - peer->last_asked >= kHelloWhenUp / 2) {
+    peer->asked_nonce = nonce;
+    peer->first_asked = now_;
+    peer->times_asked = 0;
+  }
+  peer->last_asked = now_;
+  if (++peer->times_asked < kHellosInVain || now_ - peer->first_asked < kTimeInVain) return false;
+  peer->first_asked = now_;
+  peer->times_asked = 0;
+  return true;
 }
 
 void KvPlane::Wait(absl::Duration timeout) {

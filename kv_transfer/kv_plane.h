@@ -199,6 +199,9 @@ class KvPlane {
   void Warn(Peer* peer, absl::string_view event, absl::string_view why);
   void Drop(Peer* peer, absl::string_view why);
   bool SendTo(Peer* peer, const KvNote& note);
+  // Notes that the peer has sent a hello. Returns true if it does not seem to get the answers. The
+  // connection that carries them should then be made anew.
+  bool AsksInVain(Peer* peer, uint64_t nonce);
   void SayHello(Peer* peer);
   void ReadPattern(Peer* peer, size_t offset, size_t bytes);
   bool MoveProof(Peer* peer);

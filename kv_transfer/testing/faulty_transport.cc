@@ -66,7 +66,7 @@ void FaultyTransport::Read(ReadOperation operation) {
 absl::Status FaultyTransport::SendNote(PeerId peer, absl::string_view note) {
   if (note.size() > kMaxNoteBytes) return inner_->SendNote(peer, note);
   if (IsCut(peer)) return absl::UnavailableError("cut");
-  if (Chance(faults_.drop_note)) return absl::OkStatus();
+  if (peer < first_loud_ || Chance(faults_.drop_note)) return absl::OkStatus();
   absl::Time due = clock_() + Between(faults_.note_delay_min, faults_.note_delay_max);
   bool waits = due > clock_();
   for (const HeldNote& held : notes_) {

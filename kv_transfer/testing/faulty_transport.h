@@ -39,6 +39,8 @@ class FaultyTransport : public Transport {
   // Cuts the connection to a peer until Uncut: its reads fail, and notes to it return Unavailable.
   void Cut(PeerId peer) { cut_[peer] = true; }
   void Uncut(PeerId peer) { cut_.erase(peer); }
+  // From now on, notes over the connections that exist now are lost. Reads go on.
+  void MuteConnections() { first_loud_ = last_peer_ + 1; }
   // If `cut` is true, cuts the connections to all peers, also to peers that connect later, and
   // drops notes from peers. If `cut` is false, ends this state.
   void CutAll(bool cut) { cut_all_ = cut; }
@@ -60,7 +62,9 @@ class FaultyTransport : public Transport {
   }
   std::string address() const override { return inner_->address(); }
   absl::StatusOr<PeerId> Connect(absl::string_view address) override {
-    return inner_->Connect(address);
+    absl::StatusOr<PeerId> peer = inner_->Connect(address);
+    if (peer.ok()) last_peer_ = *peer;
+    return peer;
   }
   void Disconnect(PeerId peer) override;
   absl::Status Reachable(PeerId peer) override { return inner_->Reachable(peer); }
@@ -96,6 +100,7 @@ class FaultyTransport : public Transport {
   Faults faults_;
   std::map<PeerId, bool> cut_;
   bool cut_all_ = false;
+  PeerId last_peer_ = -1, first_loud_ = 0;  // Later connections have larger numbers.
   size_t started_ = 0;
   std::vector<HeldRead> reads_;
   std::deque<HeldNote> notes_;

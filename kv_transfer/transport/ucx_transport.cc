@@ -36,6 +36,8 @@ constexpr absl::Duration kLongestWaitInFlight = absl::Milliseconds(5);
 // is under way, Progress looks for new ones only once in this many calls, because each look is a
 // system call.
 constexpr int kCallsPerLook = 64;
+// Longest time for which a disconnected connection is kept open to finish its setup.
+constexpr absl::Duration kLongestLinger = absl::Seconds(10);
 
 // A peer that has no connection yet, because TcpGreetings still asks whether the two workers can
 // reach each other or has found that they can't. Holds the operations that wait for the connection.
@@ -83,7 +85,11 @@ class UcxTransport : public Transport {
   absl::Status MakeConnection(PeerId id, absl::string_view worker);
   void EndGreeting(PeerId id, absl::Status greeted);
   void EndReads(GreetedPeer* peer, const absl::Status& why);
-  static bool LetGo(UcxConnection* connection);
+  struct Lingering {
+    std::unique_ptr<UcxConnection> connection;
+    absl::Time until;
+  };
+  static bool LetGo(const Lingering& lingering, absl::Time now);
 
   std::function<void(absl::string_view)> handler_;
   PeerId next_peer_ = 0;
@@ -93,9 +99,9 @@ class UcxTransport : public Transport {
   std::map<PeerId, std::unique_ptr<UcxConnection>> peers_;
   // Connections that are to be closed later: they were disconnected while they were still being set
   // up, or failed at that time. If such a connection were closed before the peer's answer arrives,
-  // UCX 1.13 would abort the peer's process ("got REP message", ucp_request.c). The connections in
-  // this list use no memory outside of themselves.
-  std::vector<std::unique_ptr<UcxConnection>> lingering_;
+  // UCX 1.13 would abort the peer's process ("got REP message", ucp_request.c) if the peer is an
+  // older worker (ucx_failures). The connections in this list use no memory outside of themselves.
+  std::vector<Lingering> lingering_;
   EndedReads ended_;
   std::deque<std::string> notes_;
   std::unique_ptr<UcxWorker> worker_;
@@ -132,9 +138,8 @@ UcxTransport::~UcxTransport() {
     quiet = Progress() ? 0 : quiet + 1;
     if (quiet > 0) Wait(absl::Milliseconds(1));
   }
-  for (auto& peer : lingering_) {
-    peer->Fail(absl::UnavailableError("the transport ends"));
-    while (!LetGo(peer.get())) ProgressUcx(worker_->handle());
+  for (const Lingering& peer : lingering_) {
+    while (!LetGo(peer, absl::InfiniteFuture())) ProgressUcx(worker_->handle());
   }
   lingering_.clear();
 }
@@ -158,7 +163,7 @@ absl::StatusOr<PeerId> UcxTransport::Connect(absl::string_view address) {
 absl::Status UcxTransport::MakeConnection(PeerId id, absl::string_view worker) {
   ASSIGN_OR_RETURN(auto connection, UcxConnection::Create(worker, worker_.get(), &ended_));
   if (absl::Status failure = connection->failure(); !failure.ok()) {
-    lingering_.push_back(std::move(connection));  // Progress closes it.
+    lingering_.push_back({std::move(connection), SteadyNow()});  // Progress closes it.
     return failure;
   }
   peers_[id] = std::move(connection);
@@ -239,9 +244,13 @@ void UcxTransport::Read(ReadOperation operation) {
 }
 
 // Closes a connection that was disconnected during its setup (see lingering_). Does nothing as long
-// as the setup is not complete or notes are still to be sent, unless the connection has failed.
-// Returns true once the connection is closed and may be destroyed.
-bool UcxTransport::LetGo(UcxConnection* connection) {
+// as the setup is not complete or notes are still to be sent, unless the connection has failed or
+// its time is over. Returns true once the connection is closed and may be destroyed.
+bool UcxTransport::LetGo(const Lingering& lingering, absl::Time now) {
+  UcxConnection* const connection = lingering.connection.get();
+  if (now >= lingering.until) {
+    connection->Fail(absl::UnavailableError("its setup did not end in time"));
+  }
   if (connection->lingers()) return false;
   connection->Close();
   return connection->gone();
@@ -260,7 +269,7 @@ void UcxTransport::Disconnect(PeerId id) {
   if (peer == nullptr) return;
   peer->EndReads(why);
   if (peer->lingers()) {
-    lingering_.push_back(std::move(peers_[id]));
+    lingering_.push_back({std::move(peers_[id]), SteadyNow() + kLongestLinger});
     peers_.erase(id);
     ended_.Report(id);
     return;
@@ -291,9 +300,10 @@ bool UcxTransport::Progress() {
     peer->EndReads(peer->failure());
     peer->Close();
   }
-  lingering_.erase(std::remove_if(lingering_.begin(), lingering_.end(),
-                                  [](const auto& peer) { return LetGo(peer.get()); }),
-                   lingering_.end());
+  if (!lingering_.empty()) {
+    std::erase_if(lingering_,
+                  [now = SteadyNow()](const Lingering& peer) { return LetGo(peer, now); });
+  }
   moved |= ended_.Report(EndedReads::kAll);
   std::deque<std::string> notes;
   notes.swap(notes_);
