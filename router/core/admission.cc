@@ -34,14 +34,26 @@ Work Admission::AtWorkers() const {
   return {.prompt_tokens = static_cast<double>(membership_->workers().WaitingPromptTokens())};
 }
 
+Work Admission::AtWorkersBefore(uint64_t turn) const {
+  return {.prompt_tokens =
+              static_cast<double>(membership_->workers().WaitingPromptTokensBefore(turn))};
+}
+
+uint64_t Admission::TurnOf(const Caller& caller, const Work& own) const {
+  uint64_t turn = caller.charged + caller.expected_tokens;
+  if (caller.waiting.empty()) turn = std::max(turn, queue_->SmallestCharge().value_or(0));
+  return turn + static_cast<uint64_t>(own.tokens());
+}
+
 // Callers take turns by tokens. So while the work of this request's caller is done up to the
 // request, each other caller gets about as many tokens, or all that it waits for if that is less.
 absl::Duration Admission::WaitOf(const Caller& caller, const Work& own) const {
-  uint64_t turn = caller.charged + caller.expected_tokens;
-  if (caller.waiting.empty()) turn = std::max(turn, queue_->SmallestCharge().value_or(0));
-  const double until = static_cast<double>(turn) + caller.work.tokens() + own.tokens();
+  Work until_own = own;
+  until_own += caller.work;
+  const uint64_t turn = TurnOf(caller, until_own);
+  const auto until = static_cast<double>(turn);
   Work ahead = queue_->work_again();
-  ahead += AtWorkers();
+  ahead += AtWorkersBefore(turn);
   ahead += caller.work;
   for (const Caller* other : queue_->callers()) {
     if (other == &caller) continue;
@@ -93,7 +105,8 @@ absl::Status Admission::OnArrival(const Request& request) {
         wait - max_wait / 2);
   }
   // If the newest requests go first, this one waits only for what the workers have begun.
-  const absl::Duration begins = NewestFirst() ? core_->forecast.TimeFor(AtWorkers()) : wait;
+  const absl::Duration begins =
+      NewestFirst() ? core_->forecast.TimeFor(AtWorkersBefore(TurnOf(*request.caller, own))) : wait;
   if (kMargin * begins + needs <= left) return absl::OkStatus();
   return Refuse(
       request,

@@ -54,10 +54,15 @@ class Admission {
   // Time for which the predicted wait must be long before the newest requests go first.
   static constexpr absl::Duration kLongFor = absl::Seconds(1);
 
+  // Tokens that this caller will have had if the queue and the workers take turns, once `own` is
+  // done, which is the work of its next requests.
+  uint64_t TurnOf(const Caller& caller, const Work& own) const;
   // Predicted time until a new request of this caller would begin. `own` is the request's work.
   absl::Duration WaitOf(const Caller& caller, const Work& own) const;
-  // Work that was given to workers and that they have not done.
+  // Work that was given to workers and that they have not done, or the part of it that they do
+  // before a prompt with this turn.
   Work AtWorkers() const;
+  Work AtWorkersBefore(uint64_t turn) const;
   // The time that the request needs from its beginning to its last token.
   absl::Duration OwnTime(const Request& request);
   // Whose fault it is that a request is refused.

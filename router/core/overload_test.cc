@@ -317,6 +317,22 @@ TEST_F(OverloadedCoreTest, ARequestThatWouldWaitForTooLongIsRefusedAtOnce) {
   EXPECT_FALSE(hub_->clients.at(other).status);
 }
 
+// Before the speed of the workers is known, nothing holds prompts back. But workers take turns too,
+// so a short prompt does not wait for the long ones of other callers that a worker has.
+TEST_F(OverloadedCoreTest, LongPromptsOfOthersAtAWorkerDoNotRefuseAShortOne) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_queue_wait = absl::Seconds(5);
+  Start(options, 64);
+  for (int i = 0; i < 20; ++i) Arrive(absl::StrCat("long", i), 4000);
+  for (int i = 0; i < 8; ++i) ServeOne(absl::Seconds(1));
+  ASSERT_EQ(hub_->legs.size(), 12u);
+  const RequestKey late = Arrive("long0", 4000);
+  ASSERT_TRUE(hub_->clients.at(late).status) << "its caller has had one";
+  EXPECT_THAT(std::string(StatusOf(late).message()), HasSubstr("the request would wait for about"));
+  const RequestKey short_one = Arrive("short", 20);
+  EXPECT_FALSE(hub_->clients.at(short_one).status) << StatusOf(short_one);
+}
+
 // One request that can hardly wait does not shorten the time that the same caller's other requests
 // may wait. (Behind a load balancer, all clients are one caller.)
 TEST_F(OverloadedCoreTest, AShortDeadlineDoesNotDecideForOtherRequests) {

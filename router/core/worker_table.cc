@@ -524,6 +524,23 @@ uint64_t WorkerTable::WaitingPromptTokens() const {
   return tokens;
 }
 
+uint64_t WorkerTable::WaitingPromptTokensBefore(uint64_t turn) const {
+  double sum = 0;
+  for (const auto& [key, worker] : workers_) {
+    uint64_t before = 0, all = 0;
+    for (const auto& [other, tokens] : worker.turns) {
+      all += tokens;
+      if (other <= turn) before += tokens;
+    }
+    // The tokens in `turns` are without the cached ones.
+    if (all > 0) {
+      sum += static_cast<double>(worker.prompt_tokens) * static_cast<double>(before) /
+             static_cast<double>(all);
+    }
+  }
+  return static_cast<uint64_t>(sum);
+}
+
 bool WorkerTable::MayEject(const Worker& worker, absl::Time now) const {
   int ready = 0, ejected = 0;
   for (const auto& [key, other] : workers_) {

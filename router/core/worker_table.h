@@ -258,6 +258,9 @@ class WorkerTable {
                   absl::Time now) const;
   // Tokens of the prompts that this router has sent to workers and that are not computed yet.
   uint64_t WaitingPromptTokens() const;
+  // Returns the part of WaitingPromptTokens() that the workers will probably compute before a
+  // prompt with this QueueEntry::turn.
+  uint64_t WaitingPromptTokensBefore(uint64_t turn) const;
 
   // True if one more worker of this role and identity may be ejected now (WorkerHealth): then at
   // most half of the ready workers, rounded up, are ejected, and at least one is not.
