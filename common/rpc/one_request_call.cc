@@ -48,13 +48,14 @@ void OneRequestCall::OnCancel() {
 }
 
 void OneRequestCall::OnDone() {
-  if (!came_) service_->connections_->MessageCame(peer_, 0);
+  if (!read_ended_) service_->connections_->MessageCame(peer_, 0);
   service_->connections_->RpcEnds(peer_);
 }
 
 void OneRequestCall::OnReadDone(bool ok) {
   service_->connections_->MessageCame(peer_, ok ? request_.Length() : 0);
-  came_ = true;
+  read_ended_ = true;
+  came_ = ok;
   if (!service_->Came(key_)) return;  // the RPC has been ended
   if (!ok) return EndWithoutRequest(absl::InvalidArgumentError("the call ended before its request came"));
   grpc::ByteBuffer request;

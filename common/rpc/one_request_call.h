@@ -53,7 +53,8 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   const std::string peer_;
   const absl::Time began_, deadline_;
   uint64_t key_ = 0;
-  std::atomic<bool> came_ = false;  // The request came, or the read of it has failed.
+  std::atomic<bool> came_ = false;  // The request came.
+  bool read_ended_ = false;         // The request came, or the read of it has failed.
   grpc::ByteBuffer request_;
 };
 
