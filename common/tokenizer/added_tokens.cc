@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 #include "common/tokenizer/character_class.h"
 #include "common/tokenizer/utf8.h"
 
@@ -46,9 +47,9 @@ const AddedToken* AddedTokenMatcher::LongestAt(absl::string_view text, size_t at
   return longest;
 }
 
-void AddedTokenMatcher::Split(
+absl::Status AddedTokenMatcher::Split(
     absl::string_view text, bool parse_special,
-    absl::FunctionRef<void(absl::string_view, const AddedToken*)> piece) const {
+    absl::FunctionRef<absl::Status(absl::string_view, const AddedToken*)> piece) const {
   size_t handed = 0;  // `piece` has been called for the text before this index
   size_t at = 0;
   // End of the white space that the last token with `rstrip` took. Tokens made of white space are
@@ -88,12 +89,14 @@ void AddedTokenMatcher::Split(
       }
       end = spaces_end;
     }
-    if (begin > handed) piece(text.substr(handed, begin - handed), nullptr);
+    if (begin > handed) {
+      RETURN_IF_ERROR(piece(text.substr(handed, begin - handed), nullptr));
+    }
     end = std::max(end, begin);
-    piece(text.substr(begin, end - begin), token);
+    RETURN_IF_ERROR(piece(text.substr(begin, end - begin), token));
     handed = end;
   }
-  if (handed < text.size()) piece(text.substr(handed), nullptr);
+  return handed < text.size() ? piece(text.substr(handed), nullptr) : absl::OkStatus();
 }
 
 }  // namespace baton

@@ -39,9 +39,11 @@ class AddedTokenMatcher {
   // Calls `piece` for each part of `text` in order: with the token that was found there, or with
   // null for other text. If `parse_special` is false, special tokens are found but passed as text,
   // so a shorter token inside a special one is not found. Hugging Face tokenizers does the same.
-  // `text` must be well-formed UTF-8.
-  void Split(absl::string_view text, bool parse_special,
-             absl::FunctionRef<void(absl::string_view text, const AddedToken* token)> piece) const;
+  // Stops at the first status of `piece` that is not OK, and returns it. `text` must be well-formed
+  // UTF-8.
+  absl::Status Split(
+      absl::string_view text, bool parse_special,
+      absl::FunctionRef<absl::Status(absl::string_view text, const AddedToken* token)> piece) const;
 
  private:
   static uint64_t EdgeKey(uint32_t node, unsigned char byte) { return uint64_t{node} << 8 | byte; }

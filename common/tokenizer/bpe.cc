@@ -1,10 +1,12 @@
 #include "common/tokenizer/bpe.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/utf8.h"
@@ -14,6 +16,7 @@ namespace {
 
 // A word with more symbols than this is first cut at all places that no merge can cross.
 constexpr size_t kLongWord = 40;
+constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
 absl::string_view Absl(std::string_view view) { return {view.data(), view.size()}; }
 
@@ -133,6 +136,10 @@ std::optional<int> MissingByte(const Vocabulary& vocabulary) {
   return std::nullopt;
 }
 
+size_t Characters(absl::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
 }  // namespace
 
 absl::StatusOr<Bpe> Bpe::FromJson(const JsonNode& model, WordSpelling spelling,
@@ -161,6 +168,10 @@ absl::StatusOr<Bpe> Bpe::FromJson(const JsonNode& model, WordSpelling spelling,
   bpe.ReadSymbols(*vocabulary);
   RETURN_IF_ERROR(bpe.CheckNothingIsLost(model, spelling, *vocabulary));
   bpe.merges_.FindJoins(bpe.Symbols(), [&](TokenId id) { return vocabulary->Text(id).size(); });
+  // The text of a merged token is made of the texts of its symbols, of at least one character each.
+  for (TokenId id = 0; id < vocabulary->size(); ++id) {
+    bpe.max_symbols_ = std::max(bpe.max_symbols_, Characters(vocabulary->Text(id)));
+  }
   bpe.FindKnownWords(*vocabulary, ignore_merges);
   return bpe;
 }
@@ -222,6 +233,7 @@ std::vector<TokenId> Bpe::Symbols() const {
 }
 
 void Bpe::FindKnownWords(const Vocabulary& vocabulary, bool ignore_merges) {
+  EncodeStop never;
   Scratch scratch;
   std::vector<TokenId> merged;
   size_t longest = 0;
@@ -235,7 +247,7 @@ void Bpe::FindKnownWords(const Vocabulary& vocabulary, bool ignore_merges) {
     }
     if (word.empty()) continue;
     merged.clear();
-    Merge(word, &scratch, &merged);
+    BATON_CHECK(Merge(word, &never, &scratch, &merged).ok()) << id;
     const bool leads_here = merged.size() == 1 && merged[0] == id;
     if (!leads_here && !ignore_merges) continue;
     longest = std::max(longest, word.size());
@@ -244,7 +256,8 @@ void Bpe::FindKnownWords(const Vocabulary& vocabulary, bool ignore_merges) {
   longest_word_ = longest;
 }
 
-void Bpe::Encode(absl::string_view word, Scratch* scratch, std::vector<TokenId>* out) const {
+absl::Status Bpe::Encode(absl::string_view word, EncodeStop* stop, Scratch* scratch,
+                         std::vector<TokenId>* out) const {
   std::string spelled;
   if (spell_out_) {
     spelled = TextOfBytes(word);
@@ -253,19 +266,21 @@ void Bpe::Encode(absl::string_view word, Scratch* scratch, std::vector<TokenId>*
   if (word.size() <= longest_word_) {
     if (const auto known = words_.find(word); known != words_.end()) {
       out->push_back(known->second.id);
-      return;
+      RETURN_IF_ERROR(stop->Worked(word.size()));
+      return stop->CheckTokens(out->size());
     }
   }
-  Merge(word, scratch, out);
+  return Merge(word, stop, scratch, out);
 }
 
-bool Bpe::TakeApart(absl::string_view word, Scratch* scratch) const {
+bool Bpe::TakeApart(absl::string_view word, size_t enough, Scratch* scratch) const {
   auto& symbols = scratch->symbols;
   auto& begins = scratch->begins;
   symbols.clear();
   begins.clear();
   if (bytes_) {
-    for (size_t at = 0; at < word.size(); ++at) {
+    const size_t bytes = std::min(word.size(), enough);
+    for (size_t at = 0; at < bytes; ++at) {
       symbols.push_back(byte_ids_[static_cast<unsigned char>(word[at])]);
       begins.push_back(static_cast<uint32_t>(at));
     }
@@ -287,7 +302,7 @@ bool Bpe::TakeApart(absl::string_view word, Scratch* scratch) const {
     }
     return true;
   };
-  while (at < word.size()) {
+  while (at < word.size() && symbols.size() < enough) {
     const Utf8Char c = DecodeUtf8(word.data() + at);
     TokenId id = -1;
     if (c.code < ascii_ids_.size()) {
@@ -313,12 +328,17 @@ bool Bpe::TakeApart(absl::string_view word, Scratch* scratch) const {
   return in_place;
 }
 
-void Bpe::Merge(absl::string_view word, Scratch* scratch, std::vector<TokenId>* out) const {
-  const bool in_place = TakeApart(word, scratch);
+absl::Status Bpe::Merge(absl::string_view word, EncodeStop* stop, Scratch* scratch,
+                        std::vector<TokenId>* out) const {
+  // This number of symbols becomes at least one token more than the text may still have.
+  const size_t left = stop->TokensLeft(out->size());
+  const size_t too_many = left < kNoLimit / max_symbols_ ? (left + 1) * max_symbols_ : kNoLimit;
+  const bool in_place = TakeApart(word, too_many, scratch);
   const absl::Span<const TokenId> symbols = scratch->symbols;
+  if (symbols.size() >= too_many) return stop->TooManyTokens();
   if (symbols.size() <= kLongWord) {
-    merges_.Apply(symbols, &scratch->merging, out);
-    return;
+    RETURN_IF_ERROR(merges_.Apply(symbols, stop, &scratch->merging, out));
+    return stop->CheckTokens(out->size());
   }
   size_t begin = 0;
   for (size_t end = 1; end <= symbols.size(); ++end) {
@@ -331,11 +351,15 @@ void Bpe::Merge(absl::string_view word, Scratch* scratch, std::vector<TokenId>* 
       const auto known = words_.find(word.substr(part_begin, part_end - part_begin));
       if (known != words_.end() && known->second.merged) {
         out->push_back(known->second.id);
+        RETURN_IF_ERROR(stop->Worked(part.size()));
+        RETURN_IF_ERROR(stop->CheckTokens(out->size()));
         continue;
       }
     }
-    merges_.Apply(part, &scratch->merging, out);
+    RETURN_IF_ERROR(merges_.Apply(part, stop, &scratch->merging, out));
+    RETURN_IF_ERROR(stop->CheckTokens(out->size()));
   }
+  return absl::OkStatus();
 }
 
 }  // namespace baton

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/base/types.h"
 #include "common/tokenizer/bpe_merges.h"
+#include "common/tokenizer/encode_stop.h"
 #include "common/tokenizer/json_node.h"
 #include "common/tokenizer/pre_tokenizer.h"
 #include "common/tokenizer/vocabulary.h"
@@ -36,8 +38,11 @@ class Bpe {
   };
 
   // Appends the tokens of one word that the pre-tokeniser has cut. The word may have at most 1 GiB.
-  // Takes O(n log n) time for any word of n bytes.
-  void Encode(absl::string_view word, Scratch* scratch, std::vector<TokenId>* out) const;
+  // Takes O(n log n) time for any word of n bytes. `out` holds the tokens of the text before the
+  // word. Returns the status of `stop`; if it is not OK, `out` may have only some of the word's
+  // tokens, or more tokens than `stop` allows.
+  absl::Status Encode(absl::string_view word, EncodeStop* stop, Scratch* scratch,
+                      std::vector<TokenId>* out) const;
 
  private:
   struct Known {
@@ -54,11 +59,13 @@ class Bpe {
   void FindKnownWords(const Vocabulary& vocabulary, bool ignore_merges);
 
   // Splits the word into its initial symbols: fills `scratch->symbols`, and `scratch->begins` with
-  // the index in the word where each symbol begins. Returns false if these indices may be wrong,
-  // because the word has an unknown token. Such a token may stand for several characters, and may
-  // be added after symbols of later characters.
-  bool TakeApart(absl::string_view word, Scratch* scratch) const;
-  void Merge(absl::string_view word, Scratch* scratch, std::vector<TokenId>* out) const;
+  // the index in the word where each symbol begins. May leave out the rest of the word when there
+  // are `enough` symbols. Returns false if the indices may be wrong, because the word has an
+  // unknown token. Such a token may stand for several characters, and may be added after symbols of
+  // later characters.
+  bool TakeApart(absl::string_view word, size_t enough, Scratch* scratch) const;
+  absl::Status Merge(absl::string_view word, EncodeStop* stop, Scratch* scratch,
+                     std::vector<TokenId>* out) const;
 
   BpeMerges merges_;
   bool bytes_ = false;      // words are split into bytes
@@ -75,6 +82,7 @@ class Bpe {
   // Words that are a single token. With this map, a common word costs only one look-up.
   absl::flat_hash_map<std::string, Known> words_;
   size_t longest_word_ = 0;
+  size_t max_symbols_ = 1;  // max number of symbols that merging can make one token of
 };
 
 }  // namespace baton

@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/inlined_vector.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -66,13 +67,12 @@ const BpeMerges::Merge* BpeMerges::Find(TokenId left, TokenId right) const {
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-void BpeMerges::Apply(absl::Span<const TokenId> word, Scratch* scratch,
-                      std::vector<TokenId>* out) const {
-  if (word.size() > kShortWord) {
-    ApplyLong(word, scratch, out);
-  } else {
-    ApplyShort(word, out);
-  }
+absl::Status BpeMerges::Apply(absl::Span<const TokenId> word, EncodeStop* stop, Scratch* scratch,
+                              std::vector<TokenId>* out) const {
+  if (word.size() > kShortWord) return ApplyLong(word, stop, scratch, out);
+  RETURN_IF_ERROR(stop->Worked(word.size()));
+  ApplyShort(word, out);
+  return absl::OkStatus();
 }
 
 void BpeMerges::ApplyShort(absl::Span<const TokenId> word, std::vector<TokenId>* out) const {
@@ -102,14 +102,15 @@ void BpeMerges::ApplyShort(absl::Span<const TokenId> word, std::vector<TokenId>*
   out->insert(out->end(), ids, ids + size);
 }
 
-void BpeMerges::ApplyLong(absl::Span<const TokenId> word, Scratch* scratch,
-                          std::vector<TokenId>* out) const {
+absl::Status BpeMerges::ApplyLong(absl::Span<const TokenId> word, EncodeStop* stop,
+                                  Scratch* scratch, std::vector<TokenId>* out) const {
   auto& symbols = scratch->symbols;
   auto& heap = scratch->heap;
   symbols.clear();
   heap.clear();
   const int32_t size = static_cast<int32_t>(word.size());
   for (int32_t i = 0; i < size; ++i) {
+    RETURN_IF_ERROR(stop->Worked(1));
     symbols.push_back({word[i], i - 1, i + 1 < size ? i + 1 : -1});
   }
   // The heap gives the lowest rank first, and the leftmost position among equal ranks. An entry
@@ -129,11 +130,13 @@ void BpeMerges::ApplyLong(absl::Span<const TokenId> word, Scratch* scratch,
     std::push_heap(heap.begin(), heap.end(), after);
   };
   for (int32_t i = 0; i + 1 < size; ++i) {
+    RETURN_IF_ERROR(stop->Worked(1));
     const auto entry = entry_of(i);
     if (entry.second >= 0) heap.push_back(entry);
   }
   std::make_heap(heap.begin(), heap.end(), after);
   while (!heap.empty()) {
+    RETURN_IF_ERROR(stop->Worked(1));
     std::pop_heap(heap.begin(), heap.end(), after);
     const auto top = heap.back();
     heap.pop_back();
@@ -149,6 +152,7 @@ void BpeMerges::ApplyLong(absl::Span<const TokenId> word, Scratch* scratch,
     if (symbol.previous >= 0) push(symbol.previous);
   }
   for (int32_t i = 0; i >= 0; i = symbols[i].next) out->push_back(symbols[i].id);
+  return absl::OkStatus();
 }
 
 }  // namespace baton

@@ -8,8 +8,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/base/types.h"
+#include "common/tokenizer/encode_stop.h"
 
 namespace baton {
 
@@ -41,8 +43,10 @@ class BpeMerges {
   bool CanJoin(TokenId left, TokenId right) const { return joins_.contains(PairKey(left, right)); }
 
   // Merges the pair with the lowest rank, the leftmost one among equal ranks, until no pair in
-  // `word` has a rank. Appends the result to `out`. O(n log n) for a word of n symbols.
-  void Apply(absl::Span<const TokenId> word, Scratch* scratch, std::vector<TokenId>* out) const;
+  // `word` has a rank. Appends the result to `out`. O(n log n) for a word of n symbols. Returns the
+  // status of `stop`; if it is not OK, `out` is unchanged.
+  absl::Status Apply(absl::Span<const TokenId> word, EncodeStop* stop, Scratch* scratch,
+                     std::vector<TokenId>* out) const;
 
  private:
   struct Merge {
@@ -54,7 +58,8 @@ class BpeMerges {
   }
   const Merge* Find(TokenId left, TokenId right) const;
   void ApplyShort(absl::Span<const TokenId> word, std::vector<TokenId>* out) const;
-  void ApplyLong(absl::Span<const TokenId> word, Scratch* scratch, std::vector<TokenId>* out) const;
+  absl::Status ApplyLong(absl::Span<const TokenId> word, EncodeStop* stop, Scratch* scratch,
+                         std::vector<TokenId>* out) const;
 
   absl::flat_hash_map<uint64_t, Merge> merges_;
   absl::flat_hash_set<uint64_t> joins_;

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "common/tokenizer/encode_stop.h"
 #include "common/tokenizer/tokenizer_testdata.h"
 
 namespace baton {
@@ -64,6 +65,7 @@ TEST(BpeTest, LongAndShortWordsMergeAsTheDefinitionSays) {
     Vocabulary vocabulary;
     const auto bpe = Bpe::FromJson(file->root(), WordSpelling::kText, &vocabulary);
     ASSERT_TRUE(bpe.ok()) << bpe.status();
+    EncodeStop never;
     Bpe::Scratch scratch;
     for (int texts = 0; texts < 4; ++texts) {
       std::string text;
@@ -92,8 +94,39 @@ TEST(BpeTest, LongAndShortWordsMergeAsTheDefinitionSays) {
         unknown_before = false;
       }
       std::vector<TokenId> ids;
-      bpe->Encode(text, &scratch, &ids);
+      ASSERT_TRUE(bpe->Encode(text, &never, &scratch, &ids).ok());
       EXPECT_EQ(ids, MergedSlowly(model, symbols)) << text;
+    }
+  }
+}
+
+// Counts how often a word asks whether to go on. It asks after every few thousand bytes.
+TEST(BpeTest, WordThatMustHaveTooManyTokensIsNotMerged) {
+  const json model = {{"type", "BPE"},
+                      {"vocab", {{"a", 0}, {"aa", 1}, {"aaaa", 2}}},
+                      {"merges", {"a a", "aa aa"}},
+                      {"unk_token", "a"}};
+  const auto file = JsonFile::Parse(model.dump(), "model").value();
+  Vocabulary vocabulary;
+  const auto bpe = Bpe::FromJson(file->root(), WordSpelling::kText, &vocabulary);
+  ASSERT_TRUE(bpe.ok()) << bpe.status();
+  const std::string word(1 << 18, 'a');
+  for (const size_t max_tokens : {word.size() / 4, word.size() / 4 - 1}) {
+    int asked = 0;
+    EncodeStop stop(max_tokens, [&asked] {
+      ++asked;
+      return absl::OkStatus();
+    });
+    Bpe::Scratch scratch;
+    std::vector<TokenId> ids;
+    const absl::Status encoded = bpe->Encode(word, &stop, &scratch, &ids);
+    if (max_tokens == word.size() / 4) {
+      EXPECT_TRUE(encoded.ok()) << encoded;
+      EXPECT_EQ(ids, std::vector<TokenId>(max_tokens, 2));
+      EXPECT_GT(asked, 100);
+    } else {
+      EXPECT_EQ(encoded.code(), absl::StatusCode::kOutOfRange) << encoded;
+      EXPECT_EQ(asked, 0);
     }
   }
 }

@@ -91,7 +91,7 @@ absl::StatusOr<Normalizer::Step> Normalizer::ReadStrip(const JsonNode& node) {
   return Step(Strip{strip_left, strip_right});
 }
 
-absl::StatusOr<absl::string_view> Normalizer::Normalize(absl::string_view text,
+absl::StatusOr<absl::string_view> Normalizer::Normalize(absl::string_view text, EncodeStop* stop,
                                                         std::string* buffer) const {
   std::string next;
   for (const Step& step : steps_) {
@@ -100,12 +100,15 @@ absl::StatusOr<absl::string_view> Normalizer::Normalize(absl::string_view text,
       const unsigned char first = FirstByteChangedBy(*form);
       changed = std::any_of(text.begin(), text.end(),
                             [first](char c) { return static_cast<unsigned char>(c) >= first; });
-      if (changed) next = NormalizeUnicode(*form, text);
+      if (changed) {
+        ASSIGN_OR_RETURN(next, NormalizeUnicode(*form, text, stop));
+      }
     } else if (const auto* prepend = std::get_if<Prepend>(&step)) {
       changed = !text.empty();
       if (changed) next = absl::StrCat(prepend->text, text);
     } else if (const auto* replace = std::get_if<Replace>(&step)) {
-      ASSIGN_OR_RETURN(const auto replaced, replace->pattern.Replace(text, replace->with, &next));
+      ASSIGN_OR_RETURN(const auto replaced,
+                       replace->pattern.Replace(text, replace->with, stop, &next));
       changed = replaced;
     } else {
       const auto& strip = std::get<Strip>(step);

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/tokenizer/encode_stop.h"
 #include "common/tokenizer/json_node.h"
 #include "common/tokenizer/text_pattern.h"
 #include "common/tokenizer/unicode_form.h"
@@ -21,8 +22,9 @@ class Normalizer {
   static absl::StatusOr<Normalizer> FromJson(const std::optional<JsonNode>& node);
 
   // Returns a view of `text` itself or of `*buffer`. Returns InvalidArgument if the pattern of a
-  // Replace exceeds its limits (see SplitRegex).
-  absl::StatusOr<absl::string_view> Normalize(absl::string_view text, std::string* buffer) const;
+  // Replace exceeds its limits (see SplitRegex). Returns the status of `stop` if it is not OK.
+  absl::StatusOr<absl::string_view> Normalize(absl::string_view text, EncodeStop* stop,
+                                              std::string* buffer) const;
 
   // Returns true if normalising maps the n-th character of any text to the n-th character of the
   // result.

@@ -158,10 +158,7 @@ bool PreTokenizer::asks_for_start() const {
 
 absl::Status PreTokenizer::Run(size_t index, absl::string_view text, bool at_start,
                                Word word) const {
-  if (index == steps_.size()) {
-    word(text);
-    return absl::OkStatus();
-  }
+  if (index == steps_.size()) return word(text);
   if (const auto* cut = std::get_if<Cut>(&steps_[index])) {
     return RunPieces(index + 1, cut->pattern, cut->invert, cut->behavior, text, at_start, word);
   }
@@ -173,13 +170,9 @@ absl::Status PreTokenizer::Run(size_t index, absl::string_view text, bool at_sta
 absl::Status PreTokenizer::RunPieces(size_t next, const TextPattern& pattern, bool invert,
                                      SplitBehavior behavior, absl::string_view text, bool at_start,
                                      Word word) const {
-  absl::Status deeper;
-  const absl::Status split =
-      SplitText(pattern, invert, behavior, text, [&](absl::string_view piece) {
-        if (!deeper.ok()) return;
-        deeper = Run(next, piece, at_start && piece.data() == text.data(), word);
-      });
-  return split.ok() ? deeper : split;
+  return SplitText(pattern, invert, behavior, text, [&](absl::string_view piece) {
+    return Run(next, piece, at_start && piece.data() == text.data(), word);
+  });
 }
 
 absl::Status PreTokenizer::RunByteLevel(size_t index, absl::string_view text, Word word) const {
@@ -190,21 +183,11 @@ absl::Status PreTokenizer::RunByteLevel(size_t index, absl::string_view text, Wo
     text = with_space;
   }
   const bool last = index + 1 == steps_.size();
-  absl::Status deeper;
   const auto spell = [&](absl::string_view piece) {
-    if (last) {
-      word(piece);
-    } else if (deeper.ok()) {
-      deeper = Run(index + 1, TextOfBytes(piece), /*at_start=*/false, word);
-    }
+    return last ? word(piece) : Run(index + 1, TextOfBytes(piece), /*at_start=*/false, word);
   };
-  if (!step.pattern) {
-    spell(text);
-    return deeper;
-  }
-  const absl::Status split =
-      SplitText(*step.pattern, /*invert=*/false, SplitBehavior::kIsolated, text, spell);
-  return split.ok() ? deeper : split;
+  if (!step.pattern) return spell(text);
+  return SplitText(*step.pattern, /*invert=*/false, SplitBehavior::kIsolated, text, spell);
 }
 
 absl::Status PreTokenizer::RunMetaspace(size_t index, absl::string_view text, bool at_start,

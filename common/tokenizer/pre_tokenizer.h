@@ -34,9 +34,10 @@ class PreTokenizer {
 
   // Calls `word` for each word of `text` (well-formed UTF-8), in order. `at_start` is true if
   // `text` is the beginning of the input to encode. The view that `word` gets is valid only during
-  // the call. Returns InvalidArgument if a pattern exceeds its limits (see SplitRegex).
+  // the call. Stops at the first status of `word` that is not OK, and returns it. Returns
+  // InvalidArgument if a pattern exceeds its limits (see SplitRegex).
   absl::Status Split(absl::string_view text, bool at_start,
-                     absl::FunctionRef<void(absl::string_view word)> word) const;
+                     absl::FunctionRef<absl::Status(absl::string_view word)> word) const;
 
   WordSpelling spelling() const;
   // Returns true if the result of Split depends on `at_start`.
@@ -67,7 +68,7 @@ class PreTokenizer {
   static absl::StatusOr<Step> ReadByteLevel(const JsonNode& node);
   static absl::StatusOr<Step> ReadMetaspace(const JsonNode& node);
 
-  using Word = absl::FunctionRef<void(absl::string_view)>;
+  using Word = absl::FunctionRef<absl::Status(absl::string_view)>;
   absl::Status Run(size_t step, absl::string_view text, bool at_start, Word word) const;
   absl::Status RunPieces(size_t step, const TextPattern& pattern, bool invert,
                          SplitBehavior behavior, absl::string_view text, bool at_start,

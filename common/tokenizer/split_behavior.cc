@@ -45,28 +45,30 @@ absl::StatusOr<SplitBehavior> ReadSplitBehavior(const JsonNode& node,
 }
 
 absl::Status SplitText(const TextPattern& pattern, bool invert, SplitBehavior behavior,
-                       absl::string_view text, absl::FunctionRef<void(absl::string_view)> piece) {
+                       absl::string_view text,
+                       absl::FunctionRef<absl::Status(absl::string_view)> piece) {
   if (behavior == SplitBehavior::kIsolated || behavior == SplitBehavior::kRemoved) {
     const bool keep_matches = behavior == SplitBehavior::kIsolated;
     return pattern.Find(text, [&](absl::string_view part, bool matched) {
-      if (!part.empty() && (keep_matches || matched == invert)) piece(part);
+      const bool kept = !part.empty() && (keep_matches || matched == invert);
+      return kept ? piece(part) : absl::OkStatus();
     });
   }
   absl::string_view joined;
   bool previous_matched = false, first = true;
-  const absl::Status found = pattern.Find(text, [&](absl::string_view part, bool regex_matched) {
+  RETURN_IF_ERROR(pattern.Find(text, [&](absl::string_view part, bool regex_matched) {
     const bool matched = regex_matched != invert;
-    if (!first && Joins(behavior, matched, previous_matched)) {
-      joined = absl::string_view(joined.data(), joined.size() + part.size());
-    } else {
-      if (!joined.empty()) piece(joined);
-      joined = part;
-    }
+    const bool joins = !first && Joins(behavior, matched, previous_matched);
     first = false;
     previous_matched = matched;
-  });
-  if (found.ok() && !joined.empty()) piece(joined);
-  return found;
+    if (joins) {
+      joined = absl::string_view(joined.data(), joined.size() + part.size());
+      return absl::OkStatus();
+    }
+    const absl::string_view whole = std::exchange(joined, part);
+    return whole.empty() ? absl::OkStatus() : piece(whole);
+  }));
+  return joined.empty() ? absl::OkStatus() : piece(joined);
 }
 
 }  // namespace baton

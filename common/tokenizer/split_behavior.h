@@ -25,9 +25,11 @@ absl::StatusOr<SplitBehavior> ReadSplitBehavior(const JsonNode& node,
                                                 std::optional<SplitBehavior> otherwise);
 
 // Cuts `text` and calls `piece` for each resulting piece, in order; no piece is empty. With
-// `invert`, the text between matches is treated as matches, and the matches as other text. Returns
-// the errors of TextPattern::Find.
+// `invert`, the text between matches is treated as matches, and the matches as other text. Stops at
+// the first status of `piece` that is not OK, and returns it. Returns the errors of
+// TextPattern::Find.
 absl::Status SplitText(const TextPattern& pattern, bool invert, SplitBehavior behavior,
-                       absl::string_view text, absl::FunctionRef<void(absl::string_view)> piece);
+                       absl::string_view text,
+                       absl::FunctionRef<absl::Status(absl::string_view)> piece);
 
 }  // namespace baton

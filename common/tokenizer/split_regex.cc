@@ -89,8 +89,8 @@ absl::StatusOr<SplitRegex> SplitRegex::CompilePcre2(const std::string& pattern) 
   return SplitRegex(std::move(code));
 }
 
-absl::Status SplitRegex::Split(absl::string_view text,
-                               absl::FunctionRef<void(absl::string_view, bool)> piece) const {
+absl::Status SplitRegex::Split(
+    absl::string_view text, absl::FunctionRef<absl::Status(absl::string_view, bool)> piece) const {
   if (text.size() > kMaxTextBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("a text of ", text.size(), " bytes; supported: at most ", kMaxTextBytes));
@@ -133,8 +133,10 @@ absl::Status SplitRegex::Split(absl::string_view text,
     if (begin == end) {
       // An empty match that begins where the previous match ends does not count.
       if (begin > handed || !matched_before) {
-        if (begin > handed) piece(text.substr(handed, begin - handed), false);
-        piece(text.substr(begin, 0), true);
+        if (begin > handed) {
+          RETURN_IF_ERROR(piece(text.substr(handed, begin - handed), false));
+        }
+        RETURN_IF_ERROR(piece(text.substr(begin, 0), true));
       }
       handed = begin;
       matched_before = true;
@@ -142,13 +144,14 @@ absl::Status SplitRegex::Split(absl::string_view text,
       at = begin + DecodeUtf8(text.data() + begin).bytes;
       continue;
     }
-    if (begin > handed) piece(text.substr(handed, begin - handed), false);
-    piece(text.substr(begin, end - begin), true);
+    if (begin > handed) {
+      RETURN_IF_ERROR(piece(text.substr(handed, begin - handed), false));
+    }
+    RETURN_IF_ERROR(piece(text.substr(begin, end - begin), true));
     at = handed = end;
     matched_before = true;
   }
-  if (handed < text.size()) piece(text.substr(handed), false);
-  return absl::OkStatus();
+  return handed < text.size() ? piece(text.substr(handed), false) : absl::OkStatus();
 }
 
 }  // namespace baton

@@ -26,11 +26,12 @@ class SplitRegex {
 
   // Calls `piece` for each match and for each part between matches, in order. All these parts
   // together are `text`. A match may be empty, but not right after another match. `text` must be
-  // well-formed UTF-8 of at most 1 GiB. Returns InvalidArgument if matching exceeds its limit of
-  // steps or memory. `piece` has then been called for the parts before the point at which matching
-  // stopped.
-  absl::Status Split(absl::string_view text,
-                     absl::FunctionRef<void(absl::string_view text, bool matched)> piece) const;
+  // well-formed UTF-8 of at most 1 GiB. Stops at the first status of `piece` that is not OK, and
+  // returns it. Returns InvalidArgument if matching exceeds its limit of steps or memory. `piece`
+  // has then been called for the parts before the point at which matching stopped.
+  absl::Status Split(
+      absl::string_view text,
+      absl::FunctionRef<absl::Status(absl::string_view text, bool matched)> piece) const;
 
  private:
   struct Code;

@@ -22,6 +22,7 @@ std::vector<std::string> Pieces(absl::string_view pattern, absl::string_view tex
   std::vector<std::string> pieces;
   const absl::Status split = regex->Split(text, [&](absl::string_view piece, bool matched) {
     pieces.push_back((matched ? "+" : "-") + std::string(piece));
+    return absl::OkStatus();
   });
   EXPECT_TRUE(split.ok()) << split;
   return pieces;
@@ -31,7 +32,13 @@ bool Matches(const SplitRegex& regex, char32_t code) {
   std::string text;
   AppendUtf8(code, &text);
   bool matches = false;
-  EXPECT_TRUE(regex.Split(text, [&](absl::string_view, bool matched) { matches = matched; }).ok());
+  EXPECT_TRUE(regex
+                  .Split(text,
+                         [&](absl::string_view, bool matched) {
+                           matches = matched;
+                           return absl::OkStatus();
+                         })
+                  .ok());
   return matches;
 }
 
@@ -110,9 +117,13 @@ TEST(SplitRegexTest, EscapesAreTranslated) {
 TEST(SplitRegexTest, LiteralsMatchThemselves) {
   const SplitRegex regex = SplitRegex::CompileLiteral("a.[é").value();
   std::vector<std::string> pieces;
-  ASSERT_TRUE(
-      regex.Split("xa.[éabé", [&](absl::string_view piece, bool) { pieces.emplace_back(piece); })
-          .ok());
+  ASSERT_TRUE(regex
+                  .Split("xa.[éabé",
+                         [&](absl::string_view piece, bool) {
+                           pieces.emplace_back(piece);
+                           return absl::OkStatus();
+                         })
+                  .ok());
   EXPECT_THAT(pieces, ElementsAre("x", "a.[é", "abé"));
 }
 
@@ -194,7 +205,8 @@ TEST(SplitRegexTest, LongPatternsAreRefusedInAShortMessage) {
 TEST(SplitRegexTest, BacktrackingWithoutBoundsEndsInAStatus) {
   const SplitRegex regex = SplitRegex::Compile("(?:a+)+$").value();
   const std::string text = std::string(60, 'a') + "b";
-  const absl::Status split = regex.Split(text, [](absl::string_view, bool) {});
+  const absl::Status split =
+      regex.Split(text, [](absl::string_view, bool) { return absl::OkStatus(); });
   EXPECT_EQ(split.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(split.message()), HasSubstr("limit"));
 }
@@ -207,7 +219,8 @@ TEST(SplitRegexTest, MatchThatNeedsMoreThanTheMachineStackGetsMore) {
 TEST(SplitRegexTest, MatchThatNeedsMoreThanAllStackEndsInAStatus) {
   const SplitRegex regex = SplitRegex::Compile("(?:a|b)*c").value();
   const std::string text(20'000'000, 'a');
-  const absl::Status split = regex.Split(text, [](absl::string_view, bool) {});
+  const absl::Status split =
+      regex.Split(text, [](absl::string_view, bool) { return absl::OkStatus(); });
   EXPECT_EQ(split.code(), absl::StatusCode::kInvalidArgument) << split;
 }
 

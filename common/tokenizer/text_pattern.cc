@@ -11,31 +11,35 @@ namespace {
 
 constexpr size_t kMaxReplacedBytes = size_t{1} << 30;
 
-using Piece = absl::FunctionRef<void(absl::string_view, bool)>;
+using Piece = absl::FunctionRef<absl::Status(absl::string_view, bool)>;
 
-void FindText(absl::string_view wanted, absl::string_view text, Piece piece) {
+absl::Status FindText(absl::string_view wanted, absl::string_view text, Piece piece) {
   size_t handed = 0;
   for (size_t at; (at = text.find(wanted, handed)) != absl::string_view::npos;) {
-    if (at > handed) piece(text.substr(handed, at - handed), false);
-    piece(text.substr(at, wanted.size()), true);
+    if (at > handed) {
+      RETURN_IF_ERROR(piece(text.substr(handed, at - handed), false));
+    }
+    RETURN_IF_ERROR(piece(text.substr(at, wanted.size()), true));
     handed = at + wanted.size();
   }
-  if (handed < text.size()) piece(text.substr(handed), false);
+  return handed < text.size() ? piece(text.substr(handed), false) : absl::OkStatus();
 }
 
-void FindClass(TextPattern::CharClass contains, absl::string_view text, Piece piece) {
+absl::Status FindClass(TextPattern::CharClass contains, absl::string_view text, Piece piece) {
   size_t handed = 0;
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = DecodeUtf8(text.data() + at);
     const size_t end = at + c.bytes;
     if (contains(c.code)) {
-      if (at > handed) piece(text.substr(handed, at - handed), false);
-      piece(text.substr(at, c.bytes), true);
+      if (at > handed) {
+        RETURN_IF_ERROR(piece(text.substr(handed, at - handed), false));
+      }
+      RETURN_IF_ERROR(piece(text.substr(at, c.bytes), true));
       handed = end;
     }
     at = end;
   }
-  if (handed < text.size()) piece(text.substr(handed), false);
+  return handed < text.size() ? piece(text.substr(handed), false) : absl::OkStatus();
 }
 
 }  // namespace
@@ -56,35 +60,33 @@ absl::StatusOr<TextPattern> TextPattern::FromJson(const JsonNode& node) {
 
 absl::Status TextPattern::Find(absl::string_view text, Piece piece) const {
   if (const auto* wanted = std::get_if<std::string>(&what_)) {
-    FindText(*wanted, text, piece);
-    return absl::OkStatus();
+    return FindText(*wanted, text, piece);
   }
   if (const auto* contains = std::get_if<CharClass>(&what_)) {
-    FindClass(*contains, text, piece);
-    return absl::OkStatus();
+    return FindClass(*contains, text, piece);
   }
   return std::get<SplitRegex>(what_).Split(text, piece);
 }
 
 absl::StatusOr<bool> TextPattern::Replace(absl::string_view text, absl::string_view with,
-                                          std::string* out) const {
+                                          EncodeStop* stop, std::string* out) const {
   std::string replaced;
   bool any = false;
   size_t copied = 0;
-  RETURN_IF_ERROR(Find(text, [&](absl::string_view piece, bool matched) {
-    if (!matched || replaced.size() > kMaxReplacedBytes) return;
+  RETURN_IF_ERROR(Find(text, [&](absl::string_view piece, bool matched) -> absl::Status {
+    RETURN_IF_ERROR(stop->Worked(piece.size()));
+    if (!matched) return absl::OkStatus();
     any = true;
     const size_t begin = piece.data() - text.data();
     replaced.append(text.data() + copied, begin - copied);
     replaced.append(with.data(), with.size());
     copied = begin + piece.size();
-  }));
-  if (!any) return false;
-  if (replaced.size() > kMaxReplacedBytes) {
+    if (replaced.size() <= kMaxReplacedBytes) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("replacing in a text of ", text.size(),
                                                    " bytes gives more than ", kMaxReplacedBytes,
                                                    " bytes"));
-  }
+  }));
+  if (!any) return false;
   replaced.append(text.data() + copied, text.size() - copied);
   *out = std::move(replaced);
   return true;

@@ -1,5 +1,6 @@
 #include "common/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -9,14 +10,13 @@
 #include "common/base/lfs_pointer.h"
 #include "common/base/status_macros.h"
 #include "common/tokenizer/byte_alphabet.h"
+#include "common/tokenizer/encode_stop.h"
 #include "common/tokenizer/json_node.h"
 #include "common/tokenizer/stream_decoder.h"
 #include "common/tokenizer/utf8.h"
 
 namespace baton {
 namespace {
-
-constexpr size_t kWordsBetweenInterrupts = 256;
 
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
 constexpr size_t kMaxBytesOfToken = size_t{1} << 20;
@@ -133,6 +133,7 @@ absl::Status Tokenizer::ReadAddedTokens(const JsonNode& root) {
     }
   }
   special_.resize(vocabulary_.size());
+  EncodeStop never;
   std::string buffer;
   // Adds special tokens first: of two tokens with the same text, the one added first is found.
   for (const bool special : {true, false}) {
@@ -140,7 +141,7 @@ absl::Status Tokenizer::ReadAddedTokens(const JsonNode& root) {
       if (token.special != special) continue;
       if (special) special_[token.id] = true;
       if (token.normalized) {
-        const auto pattern = normalizer_->Normalize(token.content, &buffer);
+        const auto pattern = normalizer_->Normalize(token.content, &never, &buffer);
         if (!pattern.ok()) return list->Error(pattern.status().message());
         if (pattern->empty() || pattern->size() > AddedTokenMatcher::kMaxContentBytes) {
           return list->Error(absl::StrCat("the added token with id ", token.id, " is ",
@@ -196,48 +197,34 @@ absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(absl::string_view utf8,
   }
   std::vector<TokenId> ids;
   if (options.add_special) ids = post_processor_.before;
-  ids.reserve(ids.size() + utf8.size() / 4);
+  ids.reserve(ids.size() + std::min(utf8.size() / 4, options.max_tokens));
 
+  EncodeStop stop(options.max_tokens, std::move(options.interrupted));
   Bpe::Scratch scratch;
-  absl::Status status;
-  size_t words = 0;
   const auto encode = [&](absl::string_view text, bool at_start) {
-    const absl::Status split = pre_tokenizer_->Split(text, at_start, [&](absl::string_view word) {
-      if (!status.ok()) return;
-      model_->Encode(word, &scratch, &ids);
-      if (ids.size() > options.max_tokens) {
-        status = absl::OutOfRangeError(
-            absl::StrCat("the text has more than ", options.max_tokens, " tokens"));
-      } else if (++words % kWordsBetweenInterrupts == 0 && options.interrupted) {
-        status = options.interrupted();
-      }
+    return pre_tokenizer_->Split(text, at_start, [&](absl::string_view word) {
+      return model_->Encode(word, &stop, &scratch, &ids);
     });
-    status.Update(split);
   };
-  raw_tokens_.Split(
-      utf8, options.parse_special, [&](absl::string_view text, const AddedToken* token) {
-        if (token != nullptr) {
-          ids.push_back(token->id);
-          return;
-        }
-        if (!status.ok()) return;
+  const auto add = [&](const AddedToken& token) {
+    ids.push_back(token.id);
+    RETURN_IF_ERROR(stop.Worked(token.content.size()));
+    return stop.CheckTokens(ids.size());
+  };
+  RETURN_IF_ERROR(raw_tokens_.Split(
+      utf8, options.parse_special,
+      [&](absl::string_view text, const AddedToken* token) -> absl::Status {
+        if (token != nullptr) return add(*token);
         std::string buffer;
-        const auto normalized = normalizer_->Normalize(text, &buffer);
-        if (!normalized.ok()) {
-          status = normalized.status();
-          return;
-        }
+        ASSIGN_OR_RETURN(const auto normalized, normalizer_->Normalize(text, &stop, &buffer));
         const bool begins = text.data() == utf8.data();
-        normalized_tokens_.Split(*normalized, options.parse_special,
-                                 [&](absl::string_view part, const AddedToken* found) {
-                                   if (found != nullptr) {
-                                     ids.push_back(found->id);
-                                   } else if (status.ok()) {
-                                     encode(part, begins && part.data() == normalized->data());
-                                   }
-                                 });
-      });
-  RETURN_IF_ERROR(status);
+        return normalized_tokens_.Split(
+            normalized, options.parse_special,
+            [&](absl::string_view part, const AddedToken* found) {
+              return found != nullptr ? add(*found)
+                                      : encode(part, begins && part.data() == normalized.data());
+            });
+      }));
   if (options.add_special) {
     ids.insert(ids.end(), post_processor_.behind.begin(), post_processor_.behind.end());
   }

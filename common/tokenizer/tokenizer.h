@@ -29,11 +29,10 @@ struct EncodeOptions {
   bool parse_special = false;
   // Puts BOS and EOS around the text as the tokeniser's template says.
   bool add_special = true;
-  // Encoding stops, with OutOfRange, when the text turns out to have more tokens than this. If the
-  // tokeniser makes one word of a long text, it notices only behind that word.
+  // Encoding stops, with OutOfRange, when the text turns out to have more tokens than this.
   size_t max_tokens = std::numeric_limits<size_t>::max();
-  // Called every few hundred words. Encoding stops with the first status that is not OK. May be
-  // empty.
+  // Called after every few thousand bytes. Encoding stops with the first status that is not OK. May
+  // be empty.
   std::function<absl::Status()> interrupted;
 };
 

@@ -14,7 +14,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "common/tokenizer/added_tokens.h"
+#include "common/tokenizer/encode_stop.h"
 #include "common/tokenizer/json_node.h"
+#include "common/tokenizer/normalizer.h"
+#include "common/tokenizer/pre_tokenizer.h"
 #include "common/tokenizer/tokenizer_testdata.h"
 
 namespace baton {
@@ -173,22 +176,42 @@ TEST(TokenizerTest, TemplateAddsWhatItSays) {
   EXPECT_THAT(LoadTestTokenizer("gpt2")->Encode("").value(), IsEmpty());
 }
 
-// Texts that are much longer than what is taken of them.
+std::string Repeated(absl::string_view unit, size_t bytes) {
+  std::string text;
+  while (text.size() < bytes) absl::StrAppend(&text, unit);
+  return text;
+}
+
+// Texts that are much longer than what is taken of them: of words, of a single word, and of added
+// tokens. The tokeniser asks after every few thousand bytes of work, so the number of its questions
+// shows how much work it does before it notices the limit.
 TEST(TokenizerTest, EncodingStopsAtTheLimitAndWhenItIsInterrupted) {
-  for (const char* name : {"gpt2", "llama3", "qwen2"}) {
+  for (const char* name : {"gpt2", "llama3", "qwen2", "deepseek", "mistral3", "metaspace"}) {
     const auto tokenizer = LoadTestTokenizer(name);
-    std::string text;
-    while (text.size() < 1 << 20) text += "some words ";
-    const auto limited = tokenizer->Encode(text, {.max_tokens = 100});
-    EXPECT_EQ(limited.status().code(), absl::StatusCode::kOutOfRange) << name;
-    EXPECT_THAT(std::string(limited.status().message()), HasSubstr("more than 100 tokens"));
-    int asked = 0;
-    const auto interrupted = tokenizer->Encode(
-        text, {.interrupted = [&asked] {
-          return ++asked < 3 ? absl::OkStatus() : absl::CancelledError("nobody waits");
-        }});
-    EXPECT_EQ(interrupted.status(), absl::CancelledError("nobody waits")) << name;
-    EXPECT_EQ(asked, 3) << name;
+    std::vector<std::string> units = {"some words ", "word", " ", "12"};
+    for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
+      if (tokenizer->IsSpecial(id)) units.emplace_back(tokenizer->TokenText(id));
+    }
+    for (const std::string& unit : units) {
+      SCOPED_TRACE(absl::StrCat(name, " ", unit));
+      const std::string text = Repeated(unit, 1 << 20);
+      int asked = 0;
+      const auto limited =
+          tokenizer->Encode(text, {.parse_special = true, .max_tokens = 100, .interrupted = [&] {
+                                     ++asked;
+                                     return absl::OkStatus();
+                                   }});
+      EXPECT_EQ(limited.status().code(), absl::StatusCode::kOutOfRange);
+      EXPECT_THAT(std::string(limited.status().message()), HasSubstr("more than 100 tokens"));
+      EXPECT_LE(asked, 10);
+      asked = 0;
+      const auto interrupted = tokenizer->Encode(
+          text, {.parse_special = true, .interrupted = [&asked] {
+                   return ++asked < 3 ? absl::OkStatus() : absl::CancelledError("nobody waits");
+                 }});
+      EXPECT_EQ(interrupted.status(), absl::CancelledError("nobody waits"));
+      EXPECT_EQ(asked, 3);
+    }
   }
 }
 
@@ -259,12 +282,63 @@ TEST(TokenizerTest, PathologicalTextIsNotQuadratic) {
 // Returns the parts of `text`: "TEXT" for text and "ID:TEXT" for tokens.
 std::vector<std::string> PiecesOf(const AddedTokenMatcher& matcher, absl::string_view text) {
   std::vector<std::string> pieces;
-  matcher.Split(text, /*parse_special=*/true,
-                [&](absl::string_view piece, const AddedToken* token) {
-                  pieces.push_back(token == nullptr ? std::string(piece)
-                                                    : absl::StrCat(token->id, ":", piece));
-                });
+  EXPECT_TRUE(matcher
+                  .Split(text, /*parse_special=*/true,
+                         [&](absl::string_view piece, const AddedToken* token) {
+                           pieces.push_back(token == nullptr ? std::string(piece)
+                                                             : absl::StrCat(token->id, ":", piece));
+                           return absl::OkStatus();
+                         })
+                  .ok());
   return pieces;
+}
+
+// Each pre-tokeniser cuts the text into at least six words.
+TEST(PreTokenizerTest, SplittingStopsAtTheFirstError) {
+  constexpr absl::string_view kText = "ab 1, 2, cd - ef 3, 4, 5";
+  for (const char* json :
+       {R"({"type": "Split", "pattern": {"Regex": "[0-9]"}, "behavior": "Isolated"})",
+        R"re({"type": "Split", "pattern": {"Regex": "(?=[0-9])"}, "behavior": "Removed"})re",
+        R"({"type": "Split", "pattern": {"String": " "}, "behavior": "Removed"})",
+        R"({"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated", "invert": true})",
+        R"({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithNext"})",
+        R"({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious"})",
+        R"({"type": "Digits", "individual_digits": false})", R"({"type": "WhitespaceSplit"})",
+        R"({"type": "Metaspace", "replacement": "_"})", R"({"type": "ByteLevel"})",
+        R"({"type": "Sequence", "pretokenizers":
+            [{"type": "Punctuation"}, {"type": "ByteLevel"}, {"type": "Digits"}]})"}) {
+    SCOPED_TRACE(json);
+    const auto file = JsonFile::Parse(json, "pre_tokenizer").value();
+    const PreTokenizer splitter = PreTokenizer::FromJson(file->root()).value();
+    for (int calls = 1; calls <= 6; ++calls) {
+      int called = 0;
+      const absl::Status split = splitter.Split(kText, true, [&](absl::string_view) {
+        return ++called < calls ? absl::OkStatus() : absl::CancelledError("enough");
+      });
+      EXPECT_EQ(split, absl::CancelledError("enough"));
+      EXPECT_EQ(called, calls);
+    }
+  }
+}
+
+TEST(NormalizerTest, NormalizingStopsWhenItIsInterrupted) {
+  for (const char* json :
+       {R"({"type": "NFC"})", R"({"type": "NFKD"})",
+        R"({"type": "Replace", "pattern": {"String": "e"}, "content": "a"})",
+        R"({"type": "Replace", "pattern": {"Regex": "[e ]"}, "content": "a"})"}) {
+    SCOPED_TRACE(json);
+    const auto file = JsonFile::Parse(json, "normalizer").value();
+    const Normalizer normalizer = Normalizer::FromJson(file->root()).value();
+    int asked = 0;
+    EncodeStop stop(/*max_tokens=*/1, [&asked] {
+      return ++asked < 3 ? absl::OkStatus() : absl::CancelledError("nobody waits");
+    });
+    std::string buffer;
+    EXPECT_EQ(
+        normalizer.Normalize(Repeated("caf\u00e9 e\u0301 ", 1 << 20), &stop, &buffer).status(),
+        absl::CancelledError("nobody waits"));
+    EXPECT_EQ(asked, 3);
+  }
 }
 
 TEST(AddedTokenMatcherTest, TokenOfSpacesInTheSpaceThatOneBeforeItTookIsEmpty) {
@@ -278,6 +352,20 @@ TEST(AddedTokenMatcherTest, TokenOfSpacesInTheSpaceThatOneBeforeItTookIsEmpty) {
   // Token 4 is "\ny", but token 1 has already taken the newline. Token 4 still takes the white
   // space after it.
   EXPECT_THAT(PiecesOf(matcher, " \ny  z"), ElementsAre("1: \n", "4:y  ", "1:", "1:", "z"));
+}
+
+TEST(AddedTokenMatcherTest, SplittingStopsAtTheFirstError) {
+  AddedTokenMatcher matcher;
+  matcher.Add({.id = 1}, "x");
+  for (int calls = 1; calls <= 5; ++calls) {
+    int called = 0;
+    const absl::Status split =
+        matcher.Split("axbxc", /*parse_special=*/true, [&](absl::string_view, const AddedToken*) {
+          return ++called < calls ? absl::OkStatus() : absl::CancelledError("enough");
+        });
+    EXPECT_EQ(split, absl::CancelledError("enough"));
+    EXPECT_EQ(called, calls);
+  }
 }
 
 // This test would take minutes if the matcher were quadratic.

@@ -1,12 +1,14 @@
 #include "common/tokenizer/unicode_form.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <vector>
 
 #include <utf8proc.h>
 
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 #include "common/tokenizer/utf8.h"
 
 namespace baton {
@@ -41,11 +43,32 @@ bool IsBarrier(char32_t code) {
   return after != std::begin(kBarriers) && code <= std::prev(after)->last;
 }
 
+// A run of more characters ends at the next character that nothing before it can compose with.
+constexpr size_t kLongRun = 4096;
+
+using Run = std::vector<utf8proc_int32_t>;
+
 int CombiningClass(utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; }
+
+// Sorts marks by their combining classes, which are below 256. Marks of one class keep their order.
+void SortMarks(Run::iterator begin, Run::iterator end) {
+  constexpr ptrdiff_t kFew = 64;
+  if (end - begin <= kFew) {
+    std::stable_sort(begin, end,
+                     [](auto a, auto b) { return CombiningClass(a) < CombiningClass(b); });
+    return;
+  }
+  std::array<size_t, 257> place{};  // index of the next mark of each class
+  for (auto mark = begin; mark != end; ++mark) ++place[CombiningClass(*mark) + 1];
+  for (size_t i = 1; i < place.size(); ++i) place[i] += place[i - 1];
+  Run sorted(end - begin);
+  for (auto mark = begin; mark != end; ++mark) sorted[place[CombiningClass(*mark)]++] = *mark;
+  std::copy(sorted.begin(), sorted.end(), begin);
+}
 
 // Puts the decomposed characters of `run` into canonical order, and composes them if `compose`.
 // Appends the result to `out` and clears `run`.
-void FinishRun(bool compose, std::vector<utf8proc_int32_t>* run, std::string* out) {
+void FinishRun(bool compose, Run* run, std::string* out) {
   // Sorts here, because utf8proc uses insertion sort, which is too slow for a megabyte of marks.
   for (auto begin = run->begin(); begin != run->end();) {
     if (CombiningClass(*begin) == 0) {
@@ -54,8 +77,7 @@ void FinishRun(bool compose, std::vector<utf8proc_int32_t>* run, std::string* ou
     }
     const auto end =
         std::find_if(begin, run->end(), [](auto code) { return CombiningClass(code) == 0; });
-    std::stable_sort(begin, end,
-                     [](auto a, auto b) { return CombiningClass(a) < CombiningClass(b); });
+    SortMarks(begin, end);
     begin = end;
   }
   auto size = static_cast<utf8proc_ssize_t>(run->size());
@@ -69,18 +91,21 @@ void FinishRun(bool compose, std::vector<utf8proc_int32_t>* run, std::string* ou
 
 }  // namespace
 
-std::string NormalizeUnicode(UnicodeForm form, absl::string_view text) {
+absl::StatusOr<std::string> NormalizeUnicode(UnicodeForm form, absl::string_view text,
+                                             EncodeStop* stop) {
   const bool compose = form == UnicodeForm::kNfc || form == UnicodeForm::kNfkc;
   const bool compat = form == UnicodeForm::kNfkc || form == UnicodeForm::kNfkd;
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
                                                       (compat ? UTF8PROC_COMPAT : 0));
   std::string out;
   out.reserve(text.size());
-  std::vector<utf8proc_int32_t> run;
+  Run run;
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = DecodeUtf8(text.data() + at);
     at += c.bytes;
+    RETURN_IF_ERROR(stop->Worked(c.bytes));
     if (c.code < 0x80) {
+      if (run.size() > kLongRun) FinishRun(compose, &run, &out);
       run.push_back(static_cast<utf8proc_int32_t>(c.code));
       continue;
     }

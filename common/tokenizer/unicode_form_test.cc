@@ -7,7 +7,10 @@
 namespace baton {
 namespace {
 
-std::string Nfc(absl::string_view text) { return NormalizeUnicode(UnicodeForm::kNfc, text); }
+std::string Nfc(absl::string_view text) {
+  EncodeStop never;
+  return NormalizeUnicode(UnicodeForm::kNfc, text, &never).value();
+}
 
 TEST(UnicodeFormTest, ComposesAndOrdersMarks) {
   EXPECT_EQ(Nfc("cafe\u0301"), "caf\u00e9");
@@ -25,6 +28,16 @@ TEST(UnicodeFormTest, MarksNewerThanUnicode9StayWhereTheyAre) {
   EXPECT_EQ(Nfc("a\u0315\u07fd\u0300"), "a\u0315\u07fd\u0300");
   EXPECT_EQ(Nfc("a\u0315\u0300"), "\u00e0\u0315");
   EXPECT_EQ(Nfc("\U00011935\U00011930"), "\U00011935\U00011930");
+}
+
+// A long text is normalised in parts.
+TEST(UnicodeFormTest, LongTextGivesWhatItsPartsGive) {
+  std::string text, expected;
+  for (int i = 0; i < 2000; ++i) {
+    text += "s\u0307\u0323 a\u0301";
+    expected += "\u1e69 \u00e1";
+  }
+  EXPECT_EQ(Nfc(text), expected);
 }
 
 // An insertion sort would take hours for a megabyte of marks.
