@@ -31,10 +31,15 @@ absl::Status EncodePool::Submit(const std::string& caller, size_t bytes,
     return WithRetryAfter(absl::ResourceExhaustedError(
                               absl::StrCat("the router is overloaded: ", waiting_, " texts of ",
                                            bytes_, " bytes wait to be tokenised")),
-                          absl::Seconds(1));
+                          WithJitter(absl::Seconds(1)));
   }
   const auto [found, added] = callers_.try_emplace(caller);
-  if (added) found->second.start = virtual_time_;
+  if (added) {
+    found->second.start = virtual_time_;
+    if (const auto before = remembered_.extract(caller); !before.empty()) {
+      found->second.start = std::max(virtual_time_, before.mapped());
+    }
+  }
   found->second.jobs.push_back({bytes, std::move(work)});
   ++waiting_;
   bytes_ += bytes;
@@ -52,6 +57,20 @@ std::map<std::string, EncodePool::Caller>::iterator EncodePool::Next() {
   return next;
 }
 
+void EncodePool::Remember(std::map<std::string, Caller>::iterator caller) {
+  if (remembered_.size() >= options_.max_remembered) {
+    // The others have had as much as these callers.
+    std::erase_if(remembered_,
+                  [now = virtual_time_](const auto& entry) { return entry.second <= now; });
+  }
+  remembered_[caller->first] = caller->second.start;
+  callers_.erase(caller);
+  if (remembered_.size() <= options_.max_remembered) return;
+  remembered_.erase(
+      std::min_element(remembered_.begin(), remembered_.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; }));
+}
+
 void EncodePool::Run() {
   MutexLock lock(&mutex_);
   while (true) {
@@ -66,14 +85,18 @@ void EncodePool::Run() {
     caller.jobs.pop_front();
     virtual_time_ = std::max(virtual_time_, caller.start);
     caller.start += job.bytes;
-    if (caller.jobs.empty()) callers_.erase(next);
+    if (caller.jobs.empty()) Remember(next);
     --waiting_;
     bytes_ -= job.bytes;
+    ++running_;
     large_running_ += Large(job);
     mutex_.Unlock();
     job.work();
     job.work = nullptr;
     mutex_.Lock();
+    --running_;
+    // While a text runs or waits, callers compete. Once none does, all of them have had their turn.
+    if (running_ == 0 && waiting_ == 0) remembered_.clear();
     if (Large(job)) {
       --large_running_;
       changed_.SignalAll();

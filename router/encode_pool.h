@@ -19,8 +19,10 @@ namespace baton {
 // texts would occupy all of them, and every other call would wait.
 //
 // Callers take turns, weighed by bytes: the next text is that of the caller that has had the fewest
-// bytes since it began to wait (start-time fair queueing, Goyal et al., 1996). At most all threads
-// but one work on large texts, so a shorter text never waits for a large one to end. Any thread.
+// bytes since it began to wait (start-time fair queueing, Goyal et al., 1996). What a caller has
+// had counts until the others have had as much or no text is left, also if the caller sends its
+// texts one at a time. At most all threads but one work on large texts, so a shorter text never
+// waits for a large one to end. Any thread.
 class EncodePool {
  public:
   struct Options {
@@ -28,6 +30,9 @@ class EncodePool {
     size_t max_waiting = 1024;       // texts that wait
     size_t max_bytes = 64 << 20;     // bytes of all texts that wait
     size_t large_bytes = 256 << 10;  // a text with more bytes is large
+    // Callers without waiting texts for which the pool remembers what they have had. Of more, it
+    // forgets those that have had the least.
+    size_t max_remembered = 1024;
   };
   explicit EncodePool(Options options);
   // Waits for work that has begun. The caller must have seen to it that no other work is left.
@@ -35,8 +40,8 @@ class EncodePool {
   EncodePool(const EncodePool&) = delete;
   EncodePool& operator=(const EncodePool&) = delete;
 
-  // Queues `work` on a text of `bytes` bytes. Returns ResourceExhausted, and drops the work, if too
-  // much waits already.
+  // Queues `work` on a text of `bytes` bytes. Returns ResourceExhausted with a time to try again,
+  // and drops the work, if too much waits already.
   absl::Status Submit(const std::string& caller, size_t bytes, std::function<void()> work);
 
  private:
@@ -53,13 +58,18 @@ class EncodePool {
   bool Large(const Job& job) const { return job.bytes > options_.large_bytes; }
   // Returns the caller whose turn it is; callers_.end() if no waiting job may begin.
   std::map<std::string, Caller>::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes a caller without jobs out of callers_, and remembers its virtual time.
+  void Remember(std::map<std::string, Caller>::iterator caller)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   Mutex mutex_;
   CondVar changed_;
   std::map<std::string, Caller> callers_ ABSL_GUARDED_BY(mutex_);
+  // Virtual times at which callers without waiting jobs may begin their next one.
+  std::map<std::string, uint64_t> remembered_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0, bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int large_running_ ABSL_GUARDED_BY(mutex_) = 0;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0, large_running_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t virtual_time_ ABSL_GUARDED_BY(mutex_) = 0;  // start of the job that began last
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

@@ -2,19 +2,26 @@
 
 #include <latch>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/rpc/retry_after.h"
 
 namespace baton {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::Ge;
 using ::testing::HasSubstr;
+using ::testing::Le;
 
 constexpr size_t kLarge = 1000;
 
@@ -53,7 +60,22 @@ class EncodePoolTest : public ::testing::Test {
     submitted_ += status.ok();
     return status;
   }
-  // Waits until all texts of Submit() are done. Returns the order in which they began.
+  // Submits `texts` texts, each one when the one before it has begun.
+  void SubmitOneByOne(const std::string& caller, size_t bytes, int texts) {
+    submitted_ += texts;
+    SubmitNext(caller, bytes, texts);
+  }
+  void SubmitNext(const std::string& caller, size_t bytes, int texts) {
+    const absl::Status status = pool_->Submit(caller, bytes, [this, caller, bytes, texts] {
+      if (texts > 1) SubmitNext(caller, bytes, texts - 1);
+      MutexLock lock(&mutex_);
+      order_.push_back(caller);
+      changed_.SignalAll();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  // Waits until all texts of Submit() and SubmitOneByOne() are done. Returns the order in which
+  // they began.
   std::vector<std::string> AwaitAll() {
     MutexLock lock(&mutex_);
     while (order_.size() < submitted_) changed_.Wait(&mutex_);
@@ -70,8 +92,12 @@ class EncodePoolTest : public ::testing::Test {
   Mutex mutex_;
   CondVar changed_;
   std::vector<std::string> order_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<EncodePool> pool_ = std::make_unique<EncodePool>(EncodePool::Options{
-      .threads = 2, .max_waiting = 12, .max_bytes = 5000, .large_bytes = kLarge});
+  std::unique_ptr<EncodePool> pool_ =
+      std::make_unique<EncodePool>(EncodePool::Options{.threads = 2,
+                                                       .max_waiting = 12,
+                                                       .max_bytes = 5000,
+                                                       .large_bytes = kLarge,
+                                                       .max_remembered = 2});
 };
 
 TEST_F(EncodePoolTest, CallersTakeTurns) {
@@ -84,6 +110,24 @@ TEST_F(EncodePoolTest, TurnsAreWeighedByBytes) {
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(Submit("a", 300).ok());
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(Submit("b", 100).ok());
   EXPECT_THAT(RunSmall(), ElementsAre("a", "b", "b", "b", "a", "b"));
+}
+
+TEST_F(EncodePoolTest, WhatACallerHasHadCountsAlsoIfItSendsOneTextAtATime) {
+  SubmitOneByOne("a", 900, 3);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(Submit("b", 300).ok());
+  EXPECT_THAT(RunSmall(), ElementsAre("a", "b", "b", "b", "a", "b", "b", "a"));
+}
+
+// One of the callers that are remembered is the holder of the large text.
+TEST_F(EncodePoolTest, OfMoreCallersThanItRemembersThePoolForgetsTheOneThatHasHadTheLeast) {
+  EXPECT_TRUE(Submit("a", 900).ok());
+  EXPECT_TRUE(Submit("b", 800).ok());
+  EXPECT_THAT(RunSmall(), ElementsAre("a", "b"));
+  std::latch again(1);
+  Hold("holder of the small", 1, &again);
+  for (const char* caller : {"a", "b", "c"}) EXPECT_TRUE(Submit(caller, 10).ok());
+  again.count_down();
+  EXPECT_THAT(AwaitAll(), ElementsAre("a", "b", "b", "c", "a"));
 }
 
 TEST_F(EncodePoolTest, ALargeTextNeverTakesTheLastThread) {
@@ -104,6 +148,15 @@ TEST_F(EncodePoolTest, ItRefusesWhatIsTooMuch) {
   const absl::Status number = Submit("b", 1);
   EXPECT_EQ(number.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(number.message()), HasSubstr("12 texts of 12 bytes wait"));
+  // Callers that are refused together do not come again together.
+  std::set<absl::Duration> delays;
+  for (int i = 0; i < 20; ++i) {
+    const std::optional<absl::Duration> delay = RetryAfter(Submit("b", 1));
+    ASSERT_TRUE(delay.has_value());
+    EXPECT_THAT(*delay, AllOf(Ge(absl::Milliseconds(750)), Le(absl::Milliseconds(1250))));
+    delays.insert(*delay);
+  }
+  EXPECT_GT(delays.size(), 10);
 }
 
 TEST(AddressOfPeerTest, IsTheAddressWithoutThePort) {

@@ -1,12 +1,16 @@
 #include "router/inference_service.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/alarm.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
@@ -20,6 +24,10 @@ namespace baton {
 namespace {
 
 constexpr size_t kMaxTenantBytes = 128;
+// Tokenize takes texts with more tokens than the model's context. Only a normaliser can make more
+// tokens of a text than it has bytes. Tokenize takes twice as many, and this number for the tokens
+// that the tokeniser puts around the text.
+constexpr size_t kTokensBeside = 1000;
 
 // Appends the bytes of each token as one value of a repeated field. In a message, millions of such
 // short strings would take ten times the memory.
@@ -36,6 +44,37 @@ void AddPieces(const Tokenizer& tokenizer, const Ids& ids, int field, std::strin
   }
 }
 
+// Cancels an RPC if it has not ended in time. Must be destroyed when gRPC is done with the RPC.
+class CancelInTime {
+ public:
+  explicit CancelInTime(grpc::CallbackServerContext* context) : rpc_(std::make_shared<Rpc>()) {
+    MutexLock lock(&rpc_->mutex);
+    rpc_->context = context;
+  }
+  ~CancelInTime() {
+    MutexLock lock(&rpc_->mutex);
+    rpc_->context = nullptr;
+  }
+  // Begins the time. Must be called once at most. A thread of gRPC cancels the RPC.
+  void Start(absl::Duration limit) {
+    const gpr_timespec left = gpr_time_from_micros(absl::ToInt64Microseconds(limit), GPR_TIMESPAN);
+    alarm_.Set(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), left), [rpc = rpc_](bool passed) {
+      MutexLock lock(&rpc->mutex);
+      if (passed && rpc->context != nullptr) rpc->context->TryCancel();
+    });
+  }
+
+ private:
+  // Shared with the alarm, which gRPC may still run when this object is destroyed.
+  struct Rpc {
+    Mutex mutex;
+    // Null once gRPC is done with the RPC.
+    grpc::CallbackServerContext* context ABSL_GUARDED_BY(mutex) = nullptr;
+  };
+  const std::shared_ptr<Rpc> rpc_;
+  grpc::Alarm alarm_;
+};
+
 }  // namespace
 
 // A call with a single answer.
@@ -44,21 +83,44 @@ class InferenceService::UnaryCall final : public OneRequestCall {
   // Called with the request, to end the call sooner or later.
   using Begin = std::function<void(UnaryCall* call, const grpc::ByteBuffer& request)>;
   UnaryCall(InferenceService* service, grpc::CallbackServerContext* context, Begin begin)
-      : OneRequestCall(service, context), context_(context), begin_(std::move(begin)) {}
+      : OneRequestCall(service, context),
+        service_(service),
+        context_(context),
+        begin_(std::move(begin)),
+        cancel_(context) {}
+  ~UnaryCall() override { service_->text_call_bytes_ -= held_; }
 
   const grpc::CallbackServerContext& context() const { return *context_; }
   // Returns OK while somebody waits for the answer. Any thread.
   absl::Status Interrupted() const {
     if (cancelled_) return absl::CancelledError("the client cancelled");
-    if (SteadyNow() < deadline()) return absl::OkStatus();
+    if (SteadyNow() < ends_) return absl::OkStatus();
     return absl::DeadlineExceededError("the deadline passed before the text was tokenised");
   }
   // The call has a place of a CallLimit until gRPC is done with it.
   void Keep(CallLimit::Place place) { place_.emplace(std::move(place)); }
-  // Ends the call with an answer, a message in its bytes.
+  // Counts bytes of the request or of the answer, until gRPC is done with the call. Returns
+  // ResourceExhausted, and counts nothing, if all calls together would have too many.
+  absl::Status Hold(size_t bytes) {
+    const size_t max = kTextsInCalls * service_->limits_.text_bytes + kBytesBeside;
+    const size_t all = service_->text_call_bytes_ += bytes;
+    if (all <= max) {
+      held_ += bytes;
+      return absl::OkStatus();
+    }
+    service_->text_call_bytes_ -= bytes;
+    return WithRetryAfter(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the calls of Tokenize and Detokenize that are running, with this one, would have ",
+            all, " bytes of texts and answers; the max is ", max)),
+        WithJitter(absl::Seconds(1)));
+  }
+  // Ends the call with an answer, a message in its bytes. If the client does not read the answer,
+  // the call is cancelled at its deadline, but not later than after the default deadline.
   void Answer(const std::string& answer) {
     const grpc::Slice bytes(answer);
     response_ = grpc::ByteBuffer(&bytes, 1);
+    cancel_.Start(std::min(ends_ - SteadyNow(), service_->limits_.default_deadline));
     StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
   }
   // Ends the call with an error.
@@ -68,7 +130,11 @@ class InferenceService::UnaryCall final : public OneRequestCall {
   }
 
  private:
-  void OnRequest(const grpc::ByteBuffer& request) override { begin_(this, request); }
+  void OnRequest(const grpc::ByteBuffer& request) override {
+    ends_ = deadline();
+    if (ends_ == absl::InfiniteFuture()) ends_ = SteadyNow() + service_->limits_.default_deadline;
+    begin_(this, request);
+  }
   void EndWithoutRequest(const absl::Status& status) override { End(status); }
   void OnCancel() override {
     cancelled_ = true;
@@ -79,9 +145,14 @@ class InferenceService::UnaryCall final : public OneRequestCall {
     delete this;
   }
 
+  InferenceService* const service_;
   grpc::CallbackServerContext* const context_;
   const Begin begin_;
+  // The deadline, also if the client has set none. Set when the request has come.
+  absl::Time ends_ = absl::InfiniteFuture();
+  CancelInTime cancel_;
   std::optional<CallLimit::Place> place_;
+  size_t held_ = 0;  // bytes that count in text_call_bytes_
   std::atomic<bool> cancelled_ = false;
   grpc::ByteBuffer response_;
 };
@@ -273,11 +344,14 @@ void InferenceService::AddUnary(const char* name, CallLimit* limit) {
     const absl::StatusOr<std::string> caller = CallerOf(call->context());
     absl::Status status = caller.status();
     status.Update(ParseRequest(bytes, request.get()));
+    if (status.ok() && limit != nullptr) status = call->Hold(request->SpaceUsedLong());
     if (status.ok()) {
-      status = RunOnText(*caller, request->ByteSizeLong(), [this, request, call] {
+      status = RunOnText(*caller, request->ByteSizeLong(), [this, request, call, limit] {
         if (const absl::Status over = call->Interrupted(); !over.ok()) return call->End(over);
         const auto answer = Answer(*request, *call);
-        answer.ok() ? call->Answer(*answer) : call->End(answer.status());
+        absl::Status end = answer.status();
+        if (end.ok() && limit != nullptr) end = call->Hold(answer->size());
+        end.ok() ? call->Answer(*answer) : call->End(end);
       });
     }
     if (!status.ok()) call->End(status);
@@ -293,11 +367,14 @@ absl::StatusOr<std::string> InferenceService::Answer(const v1::TokenizeRequest& 
   RETURN_IF_ERROR(CheckTextSize("text", request.text(), limits_));
   const EncodeOptions options = {.parse_special = request.parse_special(),
                                  .add_special = !request.has_add_special() || request.add_special(),
+                                 .max_tokens = 2 * limits_.text_bytes + kTokensBeside,
                                  .interrupted = [&call] { return call.Interrupted(); }};
   const absl::StatusOr<std::vector<TokenId>> ids =
       model_.tokenizer->Encode(request.text(), options);
   if (!ids.ok()) {
-    return absl::Status(ids.status().code(), absl::StrCat("text: ", ids.status().message()));
+    const absl::StatusCode code =
+        absl::IsOutOfRange(ids.status()) ? absl::StatusCode::kInvalidArgument : ids.status().code();
+    return absl::Status(code, absl::StrCat("text: ", ids.status().message()));
   }
   v1::TokenizeResponse response;
   response.mutable_token_ids()->Add(ids->begin(), ids->end());

@@ -16,6 +16,7 @@
 #include "baton/v1/inference.grpc.pb.h"
 #include "baton/v1/membership.grpc.pb.h"
 #include "common/base/log.h"
+#include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/limits.h"
 #include "common/rpc/retry_after.h"
@@ -919,6 +920,92 @@ TEST_F(RouterServerTest, AnAddressInUseIsRefused) {
   second.listen = router_->address();
   second.model.tokenizer = &DemoTokenizer();
   EXPECT_EQ(RouterServer::Start(second).status().code(), absl::StatusCode::kUnavailable);
+}
+
+// A Tokenize call whose client does not read the answer. Its destructor cancels the call.
+class UnreadTokenize {
+ public:
+  // Begins the call, and waits until the answer or an error begins to come.
+  UnreadTokenize(const std::string& address, const v1::TokenizeRequest& request)
+      : stub_(ChannelTo(address)),
+        call_(stub_.PrepareCall(&context_, "/baton.v1.Inference/Tokenize", &queue_)) {
+    call_->StartCall(nullptr);
+    Await();
+    const grpc::Slice slice(request.SerializeAsString());
+    call_->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
+    Await();
+    call_->ReadInitialMetadata(nullptr);
+    Await();
+  }
+
+ private:
+  // Returns a channel that takes little of an answer before the client reads it.
+  static std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 16);
+    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  }
+  void Await() {
+    void* tag = nullptr;
+    bool ok = false;
+    BATON_CHECK(queue_.Next(&tag, &ok)) << "the queue is over";
+  }
+
+  grpc::GenericStub stub_;
+  grpc::CompletionQueue queue_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
+// The answer has about five bytes for each byte of this text, because each byte is a token.
+v1::TokenizeRequest LongTextToTokenize() {
+  v1::TokenizeRequest request;
+  request.set_text(std::string(1 << 16, '\x01'));
+  return request;
+}
+
+TEST_F(RouterServerTest, ATokenizeCallThatIsNotReadEndsAtTheRoutersDeadline) {
+  RouterServer::Options options;
+  options.limits.default_deadline = absl::Milliseconds(500);
+  StartRouter(options);
+  const UnreadTokenize unread(router_->address(), LongTextToTokenize());
+  // The client does not see the end before it has read the answer.
+  const absl::Time limit = SteadyNow() + absl::Minutes(1);
+  while (router_->text_calls().taken() > 0 && SteadyNow() < limit) std::this_thread::yield();
+  EXPECT_EQ(router_->text_calls().taken(), 0);
+}
+
+TEST_F(RouterServerTest, BytesOfTextCallsAreLimitedUntilTheirAnswersHaveBeenRead) {
+  RouterServer::Options options;
+  const v1::TokenizeRequest request = LongTextToTokenize();
+  options.limits.text_bytes = request.text().size();
+  StartRouter(options);
+  const auto tokenize = [&] {
+    v1::TokenizeResponse response;
+    grpc::ClientContext context;
+    const grpc::Status status = stub_->Tokenize(&context, request, &response);
+    EXPECT_EQ(response.token_ids_size() > 1 << 16, status.ok());
+    return status;
+  };
+  EXPECT_TRUE(tokenize().ok());
+  // The max is 32 texts and 1 MiB. A call has one text, and an answer with the bytes of about five.
+  std::vector<std::unique_ptr<UnreadTokenize>> unread;
+  for (int i = 0; i < 16; ++i) {
+    unread.push_back(std::make_unique<UnreadTokenize>(router_->address(), request));
+  }
+  const grpc::Status refused = tokenize();
+  ASSERT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("the max is 3145728"));
+  EXPECT_TRUE(RetryAfter(FromGrpcStatus(refused)).has_value());
+  // Small calls go on, and those that were refused end.
+  v1::DetokenizeResponse text;
+  grpc::ClientContext context;
+  EXPECT_TRUE(stub_->Detokenize(&context, {}, &text).ok());
+  while (router_->text_calls().taken() > 9) std::this_thread::yield();
+  EXPECT_GE(router_->text_calls().taken(), 6);
+  unread.clear();
+  while (!tokenize().ok()) std::this_thread::yield();
 }
 
 }  // namespace
