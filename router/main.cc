@@ -161,7 +161,7 @@ std::vector<FlagGroup> FlagGroups() {
       {"Waiting for workers", "pair-wait room-wait report-limit stall leg-silence-limit"},
       {"Clients",
        "client-buffer-tokens slow-client-limit max-connections max-connections-per-address "
-       "max-calls-per-connection max-cancels-per-second max-connection-age"},
+       "max-calls-per-connection max-cancels-per-second max-unfinished-bytes max-connection-age"},
       {"Stopping and hanging", "drain-grace hang-limit"},
       {"Log", "log-level log-format"}};
 }

@@ -114,7 +114,7 @@ struct RouterServer::Parts {
 
   // Tokens of the prompt and of the answer, about, because the prompt is not tokenised.
   static uint64_t PromptTokensAbout(const v1::GenerateRequest& request) {
-    constexpr size_t kBytesPerToken = 4;  // of English text
+    constexpr size_t kBytesPerToken = 4;  // The mean of English text.
     return std::max(static_cast<size_t>(request.token_ids().ids_size()),
                     request.text().size() / kBytesPerToken);
   }

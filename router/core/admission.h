@@ -65,7 +65,7 @@ class Admission {
   Work AtWorkersBefore(uint64_t turn) const;
   // The time that the request needs from its beginning to its last token.
   absl::Duration OwnTime(const Request& request);
-  // Whose fault it is that a request is refused.
+  // Says why a request is refused.
   enum class Cause { kWorkersAreShort, kCallerWantsTooMuch };
   // Counts the refusal, and returns the error, which tells the client to try again after about
   // `in`. If the workers are short, counts the refused tokens too.
