@@ -16,7 +16,8 @@ namespace baton {
 class LogOutput {
  public:
   // `fd` must stay open. It stays as it is: other processes may use the same pipe, so its mode is
-  // not changed. `open_again` is false in tests that can't be allowed to open the pipe again.
+  // not changed. Tests set
+  // `open_again` to false; the object then behaves as if it may not open the pipe again.
   explicit LogOutput(int fd, bool open_again = true);
   ~LogOutput();
   LogOutput(const LogOutput&) = delete;

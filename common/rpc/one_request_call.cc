@@ -17,7 +17,8 @@ namespace baton {
 namespace {
 
 // A client whose deadline passes cancels its RPC. It is not rude, and its clock may be a little
-// ahead of ours. (If its deadlines are short, a quarter of them.)
+// ahead of ours. If its whole time is short,
+// this tolerance is a quarter of it.
 constexpr absl::Duration kAtDeadline = absl::Milliseconds(100);
 
 }  // namespace

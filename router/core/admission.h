@@ -54,8 +54,8 @@ class Admission {
   // Time for which the predicted wait must be long before the newest requests go first.
   static constexpr absl::Duration kLongFor = absl::Seconds(1);
 
-  // Tokens that this caller will have had if the queue and the workers take turns, once `own` is
-  // done, which is the work of its next requests.
+  // Returns the number of tokens that this caller will have had once `own`, the work of its next
+  // requests, is done. Work of other callers that reach this number later is done later.
   uint64_t TurnOf(const Caller& caller, const Work& own) const;
   // Predicted time until a new request of this caller would begin. `own` is the request's work.
   absl::Duration WaitOf(const Caller& caller, const Work& own) const;
