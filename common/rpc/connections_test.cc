@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/base/host_port.h"
+#include "common/base/listen_check.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/one_request_call.h"
 #include "common/rpc/rpc_server.h"
@@ -314,13 +315,9 @@ TEST_F(ConnectionsTest, CancelsAreCountedBySecond) {
 // A TCP connection on loopback. `server` is the end that a server has accepted.
 struct TcpPair {
   TcpPair() {
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int listener = OpenListeners("127.0.0.1:0").value()[0];
     sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof address;
-    EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
-    EXPECT_EQ(listen(listener, 1), 0);
     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
     client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     EXPECT_EQ(connect(client, reinterpret_cast<sockaddr*>(&address), length), 0);
