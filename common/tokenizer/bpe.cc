@@ -1,7 +1,6 @@
 #include "common/tokenizer/bpe.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +15,8 @@ namespace {
 
 // A word with more symbols than this is first cut at all places that no merge can cross.
 constexpr size_t kLongWord = 40;
-constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+// A long word is split into this number of symbols at a time.
+constexpr size_t kSymbolsAtOnce = 64;
 
 absl::string_view Absl(std::string_view view) { return {view.data(), view.size()}; }
 
@@ -273,26 +273,22 @@ absl::Status Bpe::Encode(absl::string_view word, EncodeStop* stop, Scratch* scra
   return Merge(word, stop, scratch, out);
 }
 
-bool Bpe::TakeApart(absl::string_view word, size_t enough, Scratch* scratch) const {
+bool Bpe::TakeApart(absl::string_view word, size_t enough, Position* position,
+                    Scratch* scratch) const {
   auto& symbols = scratch->symbols;
   auto& begins = scratch->begins;
-  symbols.clear();
-  begins.clear();
-  if (bytes_) {
-    const size_t bytes = std::min(word.size(), enough);
-    for (size_t at = 0; at < bytes; ++at) {
-      symbols.push_back(byte_ids_[static_cast<unsigned char>(word[at])]);
-      begins.push_back(static_cast<uint32_t>(at));
-    }
-    return true;
-  }
-  bool in_place = true;
-  bool unknown_before = false;  // true while an unknown token is waiting to be added
-  size_t at = 0;
+  size_t& at = position->at;
   const auto add = [&](TokenId id, size_t begin) {
     symbols.push_back(id);
     begins.push_back(static_cast<uint32_t>(begin));
   };
+  if (bytes_) {
+    for (; at < word.size() && symbols.size() < enough; ++at) {
+      add(byte_ids_[static_cast<unsigned char>(word[at])], at);
+    }
+    return at == word.size();
+  }
+  bool& unknown_before = position->unknown_before;
   const auto add_bytes = [&](absl::string_view bytes) {
     for (const char byte : bytes) {
       if (byte_ids_[static_cast<unsigned char>(byte)] < 0) return false;
@@ -318,48 +314,67 @@ bool Bpe::TakeApart(absl::string_view word, size_t enough, Scratch* scratch) con
       // If an unknown token is waiting to be added, it stands for a character before these bytes.
       // It is still added after them, as in Hugging Face tokenizers.
     } else if (unknown_ >= 0) {
-      in_place = false;
+      position->in_place = false;
       if (unknown_before && !fuse_unknown_) add(unknown_, at);
       unknown_before = true;
     }
     at += c.bytes;
   }
+  if (at < word.size()) return false;
   if (unknown_before) add(unknown_, at);
-  return in_place;
+  return true;
+}
+
+absl::Status Bpe::CheckSymbols(size_t symbols, const EncodeStop& stop,
+                               const std::vector<TokenId>& out) const {
+  if (symbols / max_symbols_ > stop.TokensLeft(out.size())) return stop.TooManyTokens();
+  if (symbols <= kMaxRun) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the text has more than ", kMaxRun,
+      " characters in a row that may merge with each other, for example one letter repeated"));
+}
+
+absl::Status Bpe::MergePart(absl::Span<const TokenId> part, absl::string_view text,
+                            EncodeStop* stop, Scratch* scratch, std::vector<TokenId>* out) const {
+  RETURN_IF_ERROR(CheckSymbols(part.size(), *stop, *out));
+  if (part.size() > 1 && !text.empty() && text.size() <= longest_word_) {
+    if (const auto known = words_.find(text); known != words_.end() && known->second.merged) {
+      out->push_back(known->second.id);
+      RETURN_IF_ERROR(stop->Worked(part.size()));
+      return stop->CheckTokens(out->size());
+    }
+  }
+  RETURN_IF_ERROR(merges_.Apply(part, stop, &scratch->merging, out));
+  return stop->CheckTokens(out->size());
 }
 
 absl::Status Bpe::Merge(absl::string_view word, EncodeStop* stop, Scratch* scratch,
                         std::vector<TokenId>* out) const {
-  // This number of symbols becomes at least one token more than the text may still have.
-  const size_t left = stop->TokensLeft(out->size());
-  const size_t too_many = left < kNoLimit / max_symbols_ ? (left + 1) * max_symbols_ : kNoLimit;
-  const bool in_place = TakeApart(word, too_many, scratch);
-  const absl::Span<const TokenId> symbols = scratch->symbols;
-  if (symbols.size() >= too_many) return stop->TooManyTokens();
-  if (symbols.size() <= kLongWord) {
-    RETURN_IF_ERROR(merges_.Apply(symbols, stop, &scratch->merging, out));
-    return stop->CheckTokens(out->size());
-  }
-  size_t begin = 0;
-  for (size_t end = 1; end <= symbols.size(); ++end) {
-    if (end < symbols.size() && merges_.CanJoin(symbols[end - 1], symbols[end])) continue;
-    const size_t part_begin = scratch->begins[begin];
-    const size_t part_end = end < symbols.size() ? scratch->begins[end] : word.size();
-    const auto part = symbols.subspan(begin, end - begin);
-    begin = end;
-    if (part.size() > 1 && in_place && part_end - part_begin <= longest_word_) {
-      const auto known = words_.find(word.substr(part_begin, part_end - part_begin));
-      if (known != words_.end() && known->second.merged) {
-        out->push_back(known->second.id);
-        RETURN_IF_ERROR(stop->Worked(part.size()));
-        RETURN_IF_ERROR(stop->CheckTokens(out->size()));
-        continue;
-      }
+  auto& symbols = scratch->symbols;
+  auto& begins = scratch->begins;
+  symbols.clear();
+  begins.clear();
+  Position position;
+  bool whole = TakeApart(word, kSymbolsAtOnce, &position, scratch);
+  if (whole && symbols.size() <= kLongWord) return MergePart(symbols, {}, stop, scratch, out);
+  size_t end = 1;  // Symbols before it belong to one part.
+  while (true) {
+    size_t begin = 0;
+    for (; end < symbols.size() + whole; ++end) {
+      if (end < symbols.size() && merges_.CanJoin(symbols[end - 1], symbols[end])) continue;
+      const size_t text_end = end < symbols.size() ? begins[end] : word.size();
+      const absl::string_view text = word.substr(begins[begin], text_end - begins[begin]);
+      RETURN_IF_ERROR(MergePart(absl::MakeConstSpan(symbols).subspan(begin, end - begin),
+                                position.in_place ? text : "", stop, scratch, out));
+      begin = end;
     }
-    RETURN_IF_ERROR(merges_.Apply(part, stop, &scratch->merging, out));
-    RETURN_IF_ERROR(stop->CheckTokens(out->size()));
+    if (whole) return absl::OkStatus();
+    symbols.erase(symbols.begin(), symbols.begin() + static_cast<ptrdiff_t>(begin));
+    begins.erase(begins.begin(), begins.begin() + static_cast<ptrdiff_t>(begin));
+    end -= begin;
+    RETURN_IF_ERROR(CheckSymbols(symbols.size(), *stop, *out));
+    whole = TakeApart(word, symbols.size() + kSymbolsAtOnce, &position, scratch);
   }
-  return absl::OkStatus();
 }
 
 }  // namespace baton

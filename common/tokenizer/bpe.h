@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/base/types.h"
 #include "common/tokenizer/bpe_merges.h"
 #include "common/tokenizer/encode_stop.h"
@@ -39,8 +40,11 @@ class Bpe {
 
   // Appends the tokens of one word that the pre-tokeniser has cut. The word may have at most 1 GiB.
   // Takes O(n log n) time for any word of n bytes. `out` holds the tokens of the text before the
-  // word. Returns the status of `stop`; if it is not OK, `out` may have only some of the word's
-  // tokens, or more tokens than `stop` allows.
+  // word. Returns InvalidArgument if more than kMaxRun symbols in a row may merge with each other,
+  // because merging them takes 50 bytes of memory for each. Returns the status of `stop`. If the
+  // result is not OK, `out` may have only some of the word's tokens, or more tokens than `stop`
+  // allows.
+  static constexpr size_t kMaxRun = 1 << 20;
   absl::Status Encode(absl::string_view word, EncodeStop* stop, Scratch* scratch,
                       std::vector<TokenId>* out) const;
 
@@ -58,12 +62,27 @@ class Bpe {
   std::vector<TokenId> Symbols() const;
   void FindKnownWords(const Vocabulary& vocabulary, bool ignore_merges);
 
-  // Splits the word into its initial symbols: fills `scratch->symbols`, and `scratch->begins` with
-  // the index in the word where each symbol begins. May leave out the rest of the word when there
-  // are `enough` symbols. Returns false if the indices may be wrong, because the word has an
-  // unknown token. Such a token may stand for several characters, and may be added after symbols of
-  // later characters.
-  bool TakeApart(absl::string_view word, size_t enough, Scratch* scratch) const;
+  // A place in a word up to which it has been split into symbols.
+  struct Position {
+    size_t at = 0;                // index in the word
+    bool unknown_before = false;  // an unknown token is still to be added
+    // False if the index in the word where a symbol begins may be wrong, because an unknown token
+    // was found. Such a token may stand for several characters, and may be added after symbols of
+    // later characters.
+    bool in_place = true;
+  };
+  // Splits more of the word into its initial symbols: adds them to `scratch->symbols`, and to
+  // `scratch->begins` the index in the word where each one begins. Stops at the end of the word, or
+  // when the scratch has `enough` symbols. Returns true if all of the word has been split.
+  bool TakeApart(absl::string_view word, size_t enough, Position* position, Scratch* scratch) const;
+  // Appends the tokens of a part of a word that no merge crosses the borders of. `text` is the part
+  // if it may be looked up among the known words, and empty otherwise.
+  absl::Status MergePart(absl::Span<const TokenId> part, absl::string_view text, EncodeStop* stop,
+                         Scratch* scratch, std::vector<TokenId>* out) const;
+  // Returns OutOfRange if this number of symbols, which may merge with each other, must become more
+  // tokens than the text may have. Returns InvalidArgument if it is more than kMaxRun.
+  absl::Status CheckSymbols(size_t symbols, const EncodeStop& stop,
+                            const std::vector<TokenId>& out) const;
   absl::Status Merge(absl::string_view word, EncodeStop* stop, Scratch* scratch,
                      std::vector<TokenId>* out) const;
 

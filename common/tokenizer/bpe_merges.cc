@@ -108,6 +108,8 @@ absl::Status BpeMerges::ApplyLong(absl::Span<const TokenId> word, EncodeStop* st
   auto& heap = scratch->heap;
   symbols.clear();
   heap.clear();
+  symbols.reserve(word.size());
+  heap.reserve(word.size());
   const int32_t size = static_cast<int32_t>(word.size());
   for (int32_t i = 0; i < size; ++i) {
     RETURN_IF_ERROR(stop->Worked(1));

@@ -131,5 +131,31 @@ TEST(BpeTest, WordThatMustHaveTooManyTokensIsNotMerged) {
   }
 }
 
+TEST(BpeTest, RunThatWouldTakeTooMuchMemoryIsRefused) {
+  const json model = {{"type", "BPE"},
+                      {"vocab", {{"a", 0}, {"aa", 1}, {"b", 2}, {"?", 3}}},
+                      {"merges", {"a a"}},
+                      {"unk_token", "?"}};
+  const auto file = JsonFile::Parse(model.dump(), "model").value();
+  Vocabulary vocabulary;
+  const auto bpe = Bpe::FromJson(file->root(), WordSpelling::kText, &vocabulary);
+  ASSERT_TRUE(bpe.ok()) << bpe.status();
+  EncodeStop never;
+  Bpe::Scratch scratch;
+  std::vector<TokenId> ids;
+  const std::string half(Bpe::kMaxRun / 2 + 1, 'a');
+  // Each half is a run of its own.
+  EXPECT_TRUE(bpe->Encode(half + "b" + half, &never, &scratch, &ids).ok());
+  EXPECT_EQ(ids.size(), 2 * (Bpe::kMaxRun / 4 + 1) + 1);
+  ids.clear();
+  EXPECT_EQ(
+      bpe->Encode(half + half, &never, &scratch, &ids),
+      absl::InvalidArgumentError(
+          "the text has more than 1048576 characters in a row that may merge with each other, "
+          "for example one letter repeated"));
+  EXPECT_TRUE(ids.empty());
+  EXPECT_LT(scratch.symbols.capacity(), 3 * Bpe::kMaxRun);
+}
+
 }  // namespace
 }  // namespace baton
