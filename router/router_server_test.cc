@@ -1,131 +1,30 @@
 #include "router/router_server.h"
 
 #include <atomic>
-#include <cmath>
 #include <limits>
 #include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
-#include <grpcpp/generic/generic_stub.h>
+#include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <gtest/gtest.h>
 
-#include "absl/strings/str_join.h"
-#include "baton/v1/inference.grpc.pb.h"
-#include "baton/v1/membership.grpc.pb.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/base/log.h"
-#include "common/base/steady_time.h"
-#include "common/rpc/dial.h"
-#include "common/rpc/limits.h"
 #include "common/rpc/retry_after.h"
 #include "common/rpc/status.h"
-#include "gmock/gmock.h"
-#include "grpc/health/v1/health.grpc.pb.h"
-#include "gtest/gtest.h"
 #include "router/inference_service.h"
-#include "router/testing/fake_worker.h"
+#include "router/router_server_fixture.h"
 
 namespace baton {
 namespace {
 
 using ::testing::HasSubstr;
 
-const Tokenizer& DemoTokenizer() {
-  static const Tokenizer* tokenizer = [] {
-    auto loaded = Tokenizer::FromFile(BATON_SOURCE_DIR "/common/model/demo/tokenizer.json");
-    BATON_CHECK(loaded.ok()) << loaded.status();
-    return loaded->release();
-  }();
-  return *tokenizer;
-}
-
-struct Outcome {
-  grpc::Status status;
-  std::vector<v1::GenerateEvent> events;
-  std::vector<TokenId> tokens;
-  std::string text;
-  v1::Finished finished;
-  v1::Summary summary;
-};
-
-class RouterServerTest : public ::testing::Test {
- protected:
-  void StartRouter(RouterServer::Options options = {}) {
-    SetLogLevel(Severity::kError);
-    const auto config = ReadModelConfig(BATON_SOURCE_DIR "/common/model/demo");
-    ASSERT_TRUE(config.ok()) << config.status();
-    options.model = {"demo", *config, &DemoTokenizer()};
-    auto started = RouterServer::Start(options);
-    ASSERT_TRUE(started.ok()) << started.status();
-    router_ = *std::move(started);
-    channel_ = Dial(router_->address());
-    stub_ = v1::Inference::NewStub(channel_);
-  }
-  void StartWorkers(FakeWorkers::Options options = {}) {
-    options.router = router_->address();
-    workers_ = std::make_unique<FakeWorkers>(options);
-  }
-  static v1::GenerateRequest Ask(const std::string& text, int max_tokens) {
-    v1::GenerateRequest request;
-    request.set_text(text);
-    request.mutable_sampling()->set_max_tokens(static_cast<uint32_t>(max_tokens));
-    return request;
-  }
-  Outcome Generate(const v1::GenerateRequest& request) {
-    Outcome outcome;
-    grpc::ClientContext context;
-    const auto reader = stub_->Generate(&context, request);
-    v1::GenerateEvent event;
-    while (reader->Read(&event)) {
-      outcome.events.push_back(event);
-      outcome.text += event.delta().text();
-      for (const v1::Token& token : event.delta().tokens()) {
-        outcome.tokens.push_back(token.token_id());
-      }
-      if (event.has_finished()) outcome.finished = event.finished();
-      if (event.has_summary()) outcome.summary = event.summary();
-    }
-    outcome.status = reader->Finish();
-    return outcome;
-  }
-  bool Healthy(const std::string& service) {
-    const auto health = grpc::health::v1::Health::NewStub(channel_);
-    grpc::ClientContext context;
-    grpc::health::v1::HealthCheckRequest request;
-    request.set_service(service);
-    grpc::health::v1::HealthCheckResponse response;
-    EXPECT_TRUE(health->Check(&context, request, &response).ok());
-    return response.status() == grpc::health::v1::HealthCheckResponse::SERVING;
-  }
-  // Sends bytes as they are to a method, and returns the status.
-  grpc::Status SendRaw(const std::string& method, const std::string& bytes) {
-    grpc::GenericStub stub(channel_);
-    grpc::CompletionQueue queue;
-    grpc::ClientContext context;
-    const auto call = stub.PrepareCall(&context, method, &queue);
-    const auto next = [&queue] {
-      void* tag = nullptr;
-      bool ok = false;
-      BATON_CHECK(queue.Next(&tag, &ok)) << "the queue is over";
-    };
-    call->StartCall(nullptr);
-    next();
-    const grpc::Slice slice(bytes);
-    call->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
-    next();
-    grpc::Status status;
-    call->Finish(&status, nullptr);
-    next();
-    return status;
-  }
-
-  std::unique_ptr<RouterServer> router_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::Inference::Stub> stub_;
-  std::unique_ptr<FakeWorkers> workers_;
-};
+class RouterServerTest : public RouterServerFixture {};
 
 TEST_F(RouterServerTest, AnAnswerIsStreamedThroughBothWorkers) {
   StartRouter();
@@ -133,7 +32,8 @@ TEST_F(RouterServerTest, AnAnswerIsStreamedThroughBothWorkers) {
   EXPECT_TRUE(Healthy("baton.v1.Membership"));
   StartWorkers();
   const v1::GenerateRequest request = Ask("Why is the sky blue?", 40);
-  const Outcome outcome = Generate(request);  // Waits in the queue until the workers have attached.
+  const GenerateOutcome outcome =
+      Generate(request);  // Waits in the queue until the workers have attached.
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   const std::vector<TokenId> prompt = *DemoTokenizer().Encode("Why is the sky blue?");
   const std::vector<TokenId> expected = FakeContinuation(prompt, 40, 4096);
@@ -188,7 +88,7 @@ TEST_F(RouterServerTest, AWorkerThatLiesIsFound) {
   options.core.max_migrations = 1;
   StartRouter(options);
   StartWorkers({.lies_after = 4});
-  const Outcome outcome = Generate(Ask("Why?", 20));
+  const GenerateOutcome outcome = Generate(Ask("Why?", 20));
   EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(
       outcome.status.error_message(),
@@ -217,7 +117,7 @@ TEST_F(RouterServerTest, ManyAtOnce) {
         request.mutable_token_ids()->add_ids(i);
         request.mutable_sampling()->set_max_tokens(static_cast<uint32_t>(1 + i));
         request.mutable_sampling()->set_ignore_eos(true);
-        const Outcome outcome = Generate(request);
+        const GenerateOutcome outcome = Generate(request);
         right += outcome.status.ok() && outcome.tokens == FakeContinuation({c, i}, 1 + i, 4096);
       }
     });
@@ -370,7 +270,7 @@ TEST_F(RouterServerTest, EveryBadRequestIsToldWhyAndTheRouterLivesOn) {
   for (const Bad& bad : all) {
     v1::GenerateRequest request = Ask("Hello", 4);
     bad.spoil(request);
-    const Outcome outcome = Generate(request);
+    const GenerateOutcome outcome = Generate(request);
     EXPECT_EQ(outcome.status.error_code(), bad.code)
         << bad.words << ": " << outcome.status.error_message();
     EXPECT_THAT(outcome.status.error_message(), HasSubstr(bad.words));
@@ -389,36 +289,9 @@ TEST_F(RouterServerTest, EveryBadRequestIsToldWhyAndTheRouterLivesOn) {
     EXPECT_EQ(utf8.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
     EXPECT_THAT(utf8.error_message(), HasSubstr("UTF-8"));
   }
-  const Outcome good = Generate(Ask("Hello", 4));
+  const GenerateOutcome good = Generate(Ask("Hello", 4));
   EXPECT_TRUE(good.status.ok()) << good.status.error_message();
   EXPECT_EQ(good.tokens.size(), 4u);
-}
-
-TEST_F(RouterServerTest, TokenizeAndDetokenizeGoThereAndBack) {
-  StartRouter();
-  v1::TokenizeRequest there;
-  there.set_text("Äpfel, 猫 and 🙂");
-  there.set_add_special(false);
-  v1::TokenizeResponse ids;
-  grpc::ClientContext first;
-  ASSERT_TRUE(stub_->Tokenize(&first, there, &ids).ok());
-  std::string joined;
-  for (const std::string& piece : ids.pieces()) joined += piece;
-  EXPECT_EQ(joined, there.text());
-  v1::DetokenizeRequest back;
-  *back.mutable_token_ids() = ids.token_ids();
-  v1::DetokenizeResponse text;
-  grpc::ClientContext second;
-  ASSERT_TRUE(stub_->Detokenize(&second, back, &text).ok());
-  EXPECT_EQ(text.text(), there.text());
-  EXPECT_EQ(absl::StrJoin(text.pieces(), ""), there.text());
-  back.add_token_ids(4096);
-  grpc::ClientContext third;
-  EXPECT_EQ(stub_->Detokenize(&third, back, &text).error_code(),
-            grpc::StatusCode::INVALID_ARGUMENT);
-  there.set_model("other");
-  grpc::ClientContext fourth;
-  EXPECT_EQ(stub_->Tokenize(&fourth, there, &ids).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
 // A message that is longer than every valid one is refused before it is there.
@@ -428,48 +301,6 @@ TEST_F(RouterServerTest, AMessageThatIsTooLongForAnyRequestIsRefused) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("larger than max"));
   EXPECT_THAT(status.error_message(), HasSubstr(absl::StrCat(12 << 20)));
-}
-
-TEST_F(RouterServerTest, TextCallsBeyondTheLimitAreRefusedAndNothingElseIs) {
-  RouterServer::Options options;
-  options.max_text_calls = 50;
-  StartRouter(options);
-  StartWorkers({});
-  const auto tokenize = [this] {
-    v1::TokenizeRequest request;
-    request.set_text("Hello");
-    v1::TokenizeResponse response;
-    grpc::ClientContext context;
-    return stub_->Tokenize(&context, request, &response);
-  };
-  const auto detokenize = [this] {
-    v1::DetokenizeRequest request;
-    request.add_token_ids(300);
-    v1::DetokenizeResponse response;
-    grpc::ClientContext context;
-    return stub_->Detokenize(&context, request, &response);
-  };
-  {
-    std::vector<CallLimit::Place> running;
-    for (int i = 0; i < 50; ++i) running.push_back(*router_->text_calls().Take());
-    for (const grpc::Status& status : {tokenize(), detokenize()}) {
-      EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-      EXPECT_THAT(status.error_message(), HasSubstr("50 calls"));
-    }
-    v1::ListModelsResponse models;
-    grpc::ClientContext context;
-    EXPECT_TRUE(stub_->ListModels(&context, {}, &models).ok());
-    EXPECT_TRUE(Generate(Ask("Hello", 4)).status.ok());
-    EXPECT_EQ(router_->text_calls().taken(), 50);
-  }
-  // A call counts towards the limit until gRPC is done with it, perhaps after the client has its
-  // answer. So the limit is higher than the number of calls in this loop.
-  for (int i = 0; i < 20; ++i) {
-    EXPECT_TRUE(tokenize().ok());
-    EXPECT_TRUE(detokenize().ok());
-  }
-  router_->Shutdown(absl::ZeroDuration());
-  EXPECT_EQ(router_->text_calls().taken(), 0);
 }
 
 TEST_F(RouterServerTest, AClientThatCancelsTakesBothLegsWithIt) {
@@ -628,290 +459,14 @@ TEST_F(RouterServerTest, NoCallEndsWithCancelledWhileTheRouterShutsDown) {
   }
 }
 
-TEST_F(RouterServerTest, OnlyWhoKnowsTheTokenMayAttach) {
-  RouterServer::Options options;
-  options.token = "secret";
-  options.core.pair_wait = absl::ZeroDuration();
-  StartRouter(options);
-  const auto membership = v1::Membership::NewStub(channel_);
-  const auto attach = [&](const std::string& token, const v1::WorkerReport& first) {
-    grpc::ClientContext context;
-    AddToken(&context, token);
-    const auto stream = membership->Attach(&context);
-    stream->Write(first);
-    v1::RouterCommand command;
-    while (stream->Read(&command)) {
-    }
-    return stream->Finish();
-  };
-  v1::WorkerReport report;
-  EXPECT_EQ(attach("", report).error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  EXPECT_EQ(attach("wrong", report).error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  EXPECT_EQ(attach("secret", report).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  report.mutable_registration()->set_address("nowhere");
-  EXPECT_THAT(attach("secret", report).error_message(), HasSubstr("'nowhere'"));
-  // The router can connect to this address, which is its own. So it goes on and checks the protocol
-  // version.
-  report.mutable_registration()->set_address(router_->address());
-  report.mutable_registration()->set_protocol_version(99);
-  EXPECT_EQ(attach("secret", report).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  const Outcome outcome = Generate(Ask("Hello", 3));
-  EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_THAT(outcome.status.error_message(), HasSubstr("no worker is attached"));
-}
-
-TEST_F(RouterServerTest, CacheChangesOfAWorkerReachTheIndexAndTheStreamGoesOn) {
-  RouterServer::Options options;
-  options.core.prefix_index_bytes = 1 << 20;
-  StartRouter(options);
-  FakeWorkers::Options workers;
-  workers.cached_blocks = 3;
-  StartWorkers(workers);
-  // Each message adds a name. The router reads a message only after the one before it was taken.
-  while (router_->request_metrics().prefix_index_names.value() < 3) workers_->AwaitLoadReport();
-  EXPECT_TRUE(Generate(Ask("Hello", 3)).status.ok());
-}
-
-TEST_F(RouterServerTest, AMessageOfAWorkerThatIsTooLongIsRefused) {
-  StartRouter();
-  const auto membership = v1::Membership::NewStub(channel_);
-  grpc::ClientContext context;
-  const auto stream = membership->Attach(&context);
-  v1::WorkerReport report;
-  report.mutable_registration()->set_model(std::string(kMaxReportBytes, 'm'));
-  stream->Write(report);
-  v1::RouterCommand command;
-  EXPECT_FALSE(stream->Read(&command));
-  const grpc::Status status = stream->Finish();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("bytes; at most 1048576"));
-}
-
-TEST_F(RouterServerTest, AttachStreamsCountForTheirConnection) {
-  RouterServer::Options options;
-  options.connections.cancels_per_second = 20;
-  StartRouter(options);
-  const auto membership = v1::Membership::NewStub(channel_);
-  // A client whose deadline passes cancels its RPC.
-  for (int i = 0; i < 10'000 && router_->connections().cut == 0; ++i) {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Milliseconds(3)));
-    const auto stream = membership->Attach(&context);
-    v1::RouterCommand command;
-    EXPECT_FALSE(stream->Read(&command));
-    stream->Finish();
-  }
-  EXPECT_GE(router_->connections().cut, 1u);
-}
-
-// The streams may reach the service in any order, so any of them may be the one that is refused.
-TEST_F(RouterServerTest, AConnectionHasFewAttachStreams) {
-  StartRouter();
-  const auto membership = v1::Membership::NewStub(channel_);
-  grpc::ClientContext contexts[5];
-  std::atomic<int> refused = 0;
-  std::vector<std::thread> threads;
-  for (grpc::ClientContext& context : contexts) {
-    threads.emplace_back([&] {
-      const auto stream = membership->Attach(&context);
-      v1::RouterCommand command;
-      EXPECT_FALSE(stream->Read(&command));
-      const grpc::Status status = stream->Finish();
-      if (status.error_code() == grpc::StatusCode::CANCELLED) return;
-      EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-      EXPECT_THAT(status.error_message(), HasSubstr("has 4 Attach streams already"));
-      ++refused;
-      for (grpc::ClientContext& other : contexts) other.TryCancel();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(refused, 1);
-}
-
-TEST_F(RouterServerTest, AnAttachStreamWithoutARegistrationEnds) {
-  RouterServer::Options options;
-  options.limits.request_limit = absl::Milliseconds(50);
-  options.hang_limit = absl::Milliseconds(200);
-  StartRouter(options);
-  const auto membership = v1::Membership::NewStub(channel_);
-  grpc::ClientContext context;
-  const auto stream = membership->Attach(&context);
-  v1::RouterCommand command;
-  EXPECT_FALSE(stream->Read(&command));
-  const grpc::Status status = stream->Finish();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_THAT(status.error_message(), HasSubstr("no registration came within 50ms"));
-}
-
 // No worker is attached, so the request waits until its time is over.
 TEST_F(RouterServerTest, ARequestWithoutADeadlineGetsTheRouters) {
   RouterServer::Options options;
   options.limits.default_deadline = absl::Milliseconds(50);
   StartRouter(options);
-  const Outcome outcome = Generate(Ask("Hello", 3));
+  const GenerateOutcome outcome = Generate(Ask("Hello", 3));
   EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_THAT(outcome.status.error_message(), HasSubstr("the deadline passed"));
-}
-
-// A worker that has an attach token refuses every call without it. So a router without the token
-// could not use this worker.
-TEST_F(RouterServerTest, AWorkerWithATokenIsRefusedByARouterWithout) {
-  StartRouter();
-  const auto membership = v1::Membership::NewStub(channel_);
-  grpc::ClientContext context;
-  AddToken(&context, "secret");
-  const auto stream = membership->Attach(&context);
-  stream->Write(v1::WorkerReport());
-  v1::RouterCommand command;
-  EXPECT_FALSE(stream->Read(&command));
-  const grpc::Status status = stream->Finish();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  EXPECT_THAT(status.error_message(),
-              HasSubstr("this router has none: give both the same --attach-token"));
-}
-
-// The router cannot reach two workers: one listens only on the loopback address of another machine,
-// the other is behind a firewall.
-TEST_F(RouterServerTest, AWorkerThatTheRouterCannotCallIsRefusedAndToldWhatToDo) {
-  RouterServer::Options options;
-  options.connect_limit = absl::Milliseconds(300);
-  StartRouter(options);
-  // The first socket never listens. The second one accepts connections and sends nothing.
-  int sockets[2], ports[2];
-  for (int i = 0; i < 2; ++i) {
-    sockets[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    ASSERT_EQ(bind(sockets[i], reinterpret_cast<const sockaddr*>(&address), size), 0);
-    ASSERT_EQ(getsockname(sockets[i], reinterpret_cast<sockaddr*>(&address), &size), 0);
-    ports[i] = ntohs(address.sin_port);
-  }
-  ASSERT_EQ(listen(sockets[1], 8), 0);
-  const auto membership = v1::Membership::NewStub(channel_);
-  ::testing::internal::CaptureStderr();
-  SetLogLevel(Severity::kInfo);
-  for (const int i : {0, 0, 1, 0}) {
-    v1::WorkerReport report;
-    v1::Registration& worker = *report.mutable_registration();
-    worker.set_role(v1::WORKER_ROLE_DECODE);
-    worker.set_address(absl::StrCat("127.0.0.1:", ports[i]));
-    grpc::ClientContext context;
-    const auto stream = membership->Attach(&context);
-    stream->Write(report);
-    v1::RouterCommand command;
-    EXPECT_FALSE(stream->Read(&command));
-    const grpc::Status status = stream->Finish();
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-    EXPECT_THAT(status.error_message(),
-                HasSubstr(absl::StrCat("the router can't reach this worker at 127.0.0.1:", ports[i],
-                                       " (", i == 0 ? "no such host" : "no answer in 300ms")));
-    EXPECT_THAT(status.error_message(), HasSubstr("--advertise"));
-  }
-  SetLogLevel(Severity::kError);
-  const std::string log = ::testing::internal::GetCapturedStderr();
-  int refusals = 0;
-  for (size_t at = log.find("attach_refused"); at != log.npos;
-       at = log.find("attach_refused", at + 1))
-    ++refusals;
-  EXPECT_EQ(refusals, 2) << log;  // Another attempt of the same worker is not logged again.
-  for (const int one : sockets) close(one);
-}
-
-// The address that a worker registers must lead to this very worker, not to another one, to a
-// worker with another token, or to another kind of server. One router may see another machine's
-// worker at the same loopback address.
-TEST_F(RouterServerTest, AWorkerAtWhoseAddressAnotherProcessAnswersIsRefused) {
-  RouterServer::Options options;
-  options.token = "secret";
-  StartRouter(options);
-  WorkerIdentityService right("secret", 7), other("secret", 8), no_secret("another", 7);
-  const auto serve = [](std::vector<grpc::Service*> services) {
-    return RpcServer::Start({.listen = "127.0.0.1:0", .services = std::move(services)}).value();
-  };
-  const auto right_server = serve({&right}), other_server = serve({&other}),
-             no_secret_server = serve({&no_secret}), no_worker = serve({});
-  const auto membership = v1::Membership::NewStub(channel_);
-  // Attaches a worker at the address of `server`, and returns the status with which the stream
-  // ended. Cancels the stream itself once the router has taken the worker.
-  const auto attach = [&](const RpcServer& server, int protocol_version) {
-    v1::WorkerReport report;
-    v1::Registration& worker = *report.mutable_registration();
-    worker.set_role(v1::WORKER_ROLE_DECODE);
-    worker.set_address(server.address());
-    worker.set_epoch(7);
-    worker.set_protocol_version(static_cast<uint32_t>(protocol_version));
-    worker.set_block_tokens(16);
-    worker.set_total_blocks(100);
-    worker.set_context_tokens(100);
-    worker.set_max_batch(1);
-    grpc::ClientContext context;
-    AddToken(&context, "secret");
-    const auto stream = membership->Attach(&context);
-    stream->Write(report);
-    v1::RouterCommand command;
-    while (stream->Read(&command)) context.TryCancel();
-    return stream->Finish();
-  };
-  EXPECT_EQ(attach(*right_server, kProtocolVersion).error_code(), grpc::StatusCode::CANCELLED);
-  grpc::Status status = attach(*other_server, kProtocolVersion);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(),
-              HasSubstr(absl::StrCat("does not reach this worker at ", other_server->address(),
-                                     ": another worker (epoch 0000000000000008) answers")));
-  EXPECT_THAT(status.error_message(), HasSubstr("--advertise"));
-  status = attach(*no_secret_server, kProtocolVersion);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("with another attach token"));
-  status = attach(*no_worker, kProtocolVersion);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("the program that answers there is not a worker"));
-  // A worker of an older version may lack the service by which workers identify themselves, as
-  // `no_worker` does. The message must name its protocol version.
-  status = attach(*no_worker, kProtocolVersion - 1);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr(absl::StrCat("protocol ", kProtocolVersion - 1)));
-}
-
-// A worker goes away while the router asks which process answers at its address. No process ever
-// answers there. The stream ends without waiting for the time limit of that call, and so does the
-// router's shutdown.
-TEST_F(RouterServerTest, AWorkerMayLeaveWhileTheRouterAsksWhoAnswers) {
-  RouterServer::Options options;
-  options.connect_limit = absl::Hours(1);
-  StartRouter(options);
-  const int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(bind(silent, reinterpret_cast<const sockaddr*>(&address), size), 0);
-  ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  ASSERT_EQ(listen(silent, 8), 0);
-  const auto membership = v1::Membership::NewStub(channel_);
-  for (const bool worker_leaves : {true, false}) {
-    v1::WorkerReport report;
-    report.mutable_registration()->set_address(absl::StrCat("127.0.0.1:", ntohs(address.sin_port)));
-    grpc::ClientContext context;
-    const auto stream = membership->Attach(&context);
-    stream->Write(report);
-    // The router has connected to the address of the worker, so it is asking which process answers
-    // there.
-    const int asking = accept4(silent, nullptr, nullptr, SOCK_CLOEXEC);
-    ASSERT_GE(asking, 0);
-    if (worker_leaves) {
-      context.TryCancel();
-    } else {
-      router_->Shutdown(absl::ZeroDuration());
-    }
-    v1::RouterCommand command;
-    EXPECT_FALSE(stream->Read(&command));
-    EXPECT_EQ(stream->Finish().error_code(),
-              worker_leaves ? grpc::StatusCode::CANCELLED : grpc::StatusCode::UNAVAILABLE);
-    close(asking);
-  }
-  close(silent);
 }
 
 TEST_F(RouterServerTest, AnAddressInUseIsRefused) {
@@ -920,92 +475,6 @@ TEST_F(RouterServerTest, AnAddressInUseIsRefused) {
   second.listen = router_->address();
   second.model.tokenizer = &DemoTokenizer();
   EXPECT_EQ(RouterServer::Start(second).status().code(), absl::StatusCode::kUnavailable);
-}
-
-// A Tokenize call whose client does not read the answer. Its destructor cancels the call.
-class UnreadTokenize {
- public:
-  // Begins the call, and waits until the answer or an error begins to come.
-  UnreadTokenize(const std::string& address, const v1::TokenizeRequest& request)
-      : stub_(ChannelTo(address)),
-        call_(stub_.PrepareCall(&context_, "/baton.v1.Inference/Tokenize", &queue_)) {
-    call_->StartCall(nullptr);
-    Await();
-    const grpc::Slice slice(request.SerializeAsString());
-    call_->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
-    Await();
-    call_->ReadInitialMetadata(nullptr);
-    Await();
-  }
-
- private:
-  // Returns a channel that takes little of an answer before the client reads it.
-  static std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 16);
-    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-  }
-  void Await() {
-    void* tag = nullptr;
-    bool ok = false;
-    BATON_CHECK(queue_.Next(&tag, &ok)) << "the queue is over";
-  }
-
-  grpc::GenericStub stub_;
-  grpc::CompletionQueue queue_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-};
-
-// The answer has about five bytes for each byte of this text, because each byte is a token.
-v1::TokenizeRequest LongTextToTokenize() {
-  v1::TokenizeRequest request;
-  request.set_text(std::string(1 << 16, '\x01'));
-  return request;
-}
-
-TEST_F(RouterServerTest, ATokenizeCallThatIsNotReadEndsAtTheRoutersDeadline) {
-  RouterServer::Options options;
-  options.limits.default_deadline = absl::Milliseconds(500);
-  StartRouter(options);
-  const UnreadTokenize unread(router_->address(), LongTextToTokenize());
-  // The client does not see the end before it has read the answer.
-  const absl::Time limit = SteadyNow() + absl::Minutes(1);
-  while (router_->text_calls().taken() > 0 && SteadyNow() < limit) std::this_thread::yield();
-  EXPECT_EQ(router_->text_calls().taken(), 0);
-}
-
-TEST_F(RouterServerTest, BytesOfTextCallsAreLimitedUntilTheirAnswersHaveBeenRead) {
-  RouterServer::Options options;
-  const v1::TokenizeRequest request = LongTextToTokenize();
-  options.limits.text_bytes = request.text().size();
-  StartRouter(options);
-  const auto tokenize = [&] {
-    v1::TokenizeResponse response;
-    grpc::ClientContext context;
-    const grpc::Status status = stub_->Tokenize(&context, request, &response);
-    EXPECT_EQ(response.token_ids_size() > 1 << 16, status.ok());
-    return status;
-  };
-  EXPECT_TRUE(tokenize().ok());
-  // The max is 32 texts and 1 MiB. A call has one text, and an answer with the bytes of about five.
-  std::vector<std::unique_ptr<UnreadTokenize>> unread;
-  for (int i = 0; i < 16; ++i) {
-    unread.push_back(std::make_unique<UnreadTokenize>(router_->address(), request));
-  }
-  const grpc::Status refused = tokenize();
-  ASSERT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(refused.error_message(), HasSubstr("the max is 3145728"));
-  EXPECT_TRUE(RetryAfter(FromGrpcStatus(refused)).has_value());
-  // Small calls go on, and those that were refused end.
-  v1::DetokenizeResponse text;
-  grpc::ClientContext context;
-  EXPECT_TRUE(stub_->Detokenize(&context, {}, &text).ok());
-  while (router_->text_calls().taken() > 9) std::this_thread::yield();
-  EXPECT_GE(router_->text_calls().taken(), 6);
-  unread.clear();
-  while (!tokenize().ok()) std::this_thread::yield();
 }
 
 }  // namespace

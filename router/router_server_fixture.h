@@ -1,0 +1,117 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "baton/v1/inference.grpc.pb.h"
+#include "common/base/log.h"
+#include "common/rpc/dial.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "router/router_server.h"
+#include "router/testing/fake_worker.h"
+
+namespace baton {
+
+inline const Tokenizer& DemoTokenizer() {
+  static const Tokenizer* tokenizer = [] {
+    auto loaded = Tokenizer::FromFile(BATON_SOURCE_DIR "/common/model/demo/tokenizer.json");
+    BATON_CHECK(loaded.ok()) << loaded.status();
+    return loaded->release();
+  }();
+  return *tokenizer;
+}
+
+// The events and the status that a client got of one Generate call.
+struct GenerateOutcome {
+  grpc::Status status;
+  std::vector<v1::GenerateEvent> events;
+  std::vector<TokenId> tokens;
+  std::string text;
+  v1::Finished finished;
+  v1::Summary summary;
+};
+
+// A router for the demo model, with a client and, if asked for, fake workers.
+class RouterServerFixture : public ::testing::Test {
+ protected:
+  void StartRouter(RouterServer::Options options = {}) {
+    SetLogLevel(Severity::kError);
+    const auto config = ReadModelConfig(BATON_SOURCE_DIR "/common/model/demo");
+    ASSERT_TRUE(config.ok()) << config.status();
+    options.model = {"demo", *config, &DemoTokenizer()};
+    auto started = RouterServer::Start(options);
+    ASSERT_TRUE(started.ok()) << started.status();
+    router_ = *std::move(started);
+    channel_ = Dial(router_->address());
+    stub_ = v1::Inference::NewStub(channel_);
+  }
+  void StartWorkers(FakeWorkers::Options options = {}) {
+    options.router = router_->address();
+    workers_ = std::make_unique<FakeWorkers>(options);
+  }
+  static v1::GenerateRequest Ask(const std::string& text, int max_tokens) {
+    v1::GenerateRequest request;
+    request.set_text(text);
+    request.mutable_sampling()->set_max_tokens(static_cast<uint32_t>(max_tokens));
+    return request;
+  }
+  GenerateOutcome Generate(const v1::GenerateRequest& request) {
+    GenerateOutcome outcome;
+    grpc::ClientContext context;
+    const auto reader = stub_->Generate(&context, request);
+    v1::GenerateEvent event;
+    while (reader->Read(&event)) {
+      outcome.events.push_back(event);
+      outcome.text += event.delta().text();
+      for (const v1::Token& token : event.delta().tokens()) {
+        outcome.tokens.push_back(token.token_id());
+      }
+      if (event.has_finished()) outcome.finished = event.finished();
+      if (event.has_summary()) outcome.summary = event.summary();
+    }
+    outcome.status = reader->Finish();
+    return outcome;
+  }
+  bool Healthy(const std::string& service) {
+    const auto health = grpc::health::v1::Health::NewStub(channel_);
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(service);
+    grpc::health::v1::HealthCheckResponse response;
+    EXPECT_TRUE(health->Check(&context, request, &response).ok());
+    return response.status() == grpc::health::v1::HealthCheckResponse::SERVING;
+  }
+  // Sends bytes as they are to a method, and returns the status.
+  grpc::Status SendRaw(const std::string& method, const std::string& bytes) {
+    grpc::GenericStub stub(channel_);
+    grpc::CompletionQueue queue;
+    grpc::ClientContext context;
+    const auto call = stub.PrepareCall(&context, method, &queue);
+    const auto next = [&queue] {
+      void* tag = nullptr;
+      bool ok = false;
+      BATON_CHECK(queue.Next(&tag, &ok)) << "the queue is over";
+    };
+    call->StartCall(nullptr);
+    next();
+    const grpc::Slice slice(bytes);
+    call->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
+    next();
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    next();
+    return status;
+  }
+
+  std::unique_ptr<RouterServer> router_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Inference::Stub> stub_;
+  std::unique_ptr<FakeWorkers> workers_;
+};
+
+}  // namespace baton
