@@ -7,6 +7,7 @@
 
 #include <utf8proc.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/tokenizer/utf8.h"
@@ -45,6 +46,12 @@ bool IsBarrier(char32_t code) {
 
 // A run of more characters ends at the next character that nothing before it can compose with.
 constexpr size_t kLongRun = 4096;
+
+// A normal form may be this many times as long as the text, and kGrowthBeside bytes longer. In NFD
+// Hangul becomes three times as long, and in NFKC a single character may become eleven times as
+// long.
+constexpr size_t kMaxGrowth = 3;
+constexpr size_t kGrowthBeside = 4096;
 
 using Run = std::vector<utf8proc_int32_t>;
 
@@ -97,6 +104,7 @@ absl::StatusOr<std::string> NormalizeUnicode(UnicodeForm form, absl::string_view
   const bool compat = form == UnicodeForm::kNfkc || form == UnicodeForm::kNfkd;
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
                                                       (compat ? UTF8PROC_COMPAT : 0));
+  const size_t max_size = kMaxGrowth * text.size() + kGrowthBeside;
   std::string out;
   out.reserve(text.size());
   Run run;
@@ -120,6 +128,12 @@ absl::StatusOr<std::string> NormalizeUnicode(UnicodeForm form, absl::string_view
                                                std::size(parts), options, &last_boundary_class);
     BATON_CHECK(count >= 0 && count <= static_cast<utf8proc_ssize_t>(std::size(parts))) << count;
     run.insert(run.end(), parts, parts + count);
+    // Characters of a run will take at least a byte each, and few of those of long runs only one.
+    if (out.size() + 2 * run.size() > max_size) {
+      return absl::InvalidArgumentError(absl::StrCat("the text grows to more than ", kMaxGrowth,
+                                                     " times its ", text.size(),
+                                                     " bytes when the tokeniser normalises it"));
+    }
   }
   FinishRun(compose, &run, &out);
   return out;

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/tokenizer/encode_stop.h"
+
 namespace baton {
 namespace {
 
@@ -38,6 +42,22 @@ TEST(UnicodeFormTest, LongTextGivesWhatItsPartsGive) {
     expected += "\u1e69 \u00e1";
   }
   EXPECT_EQ(Nfc(text), expected);
+}
+
+TEST(UnicodeFormTest, TextThatGrowsTooMuchIsRefused) {
+  const auto normalize = [](UnicodeForm form, absl::string_view unit, int times) {
+    std::string text;
+    for (int i = 0; i < times; ++i) absl::StrAppend(&text, unit);
+    EncodeStop never;
+    return NormalizeUnicode(form, text, &never).status();
+  };
+  EXPECT_TRUE(normalize(UnicodeForm::kNfkc, "\ufdfa", 100).ok());
+  EXPECT_EQ(normalize(UnicodeForm::kNfkc, "\ufdfa", 1000),
+            absl::InvalidArgumentError("the text grows to more than 3 times its 3000 bytes when "
+                                       "the tokeniser normalises it"));
+  // Four characters in NFD, and three.
+  EXPECT_TRUE(normalize(UnicodeForm::kNfd, "\u1f82", 10'000).ok());
+  EXPECT_TRUE(normalize(UnicodeForm::kNfd, "\uac01", 10'000).ok());
 }
 
 // An insertion sort would take hours for a megabyte of marks.
