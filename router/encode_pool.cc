@@ -47,14 +47,21 @@ absl::Status EncodePool::Submit(const std::string& caller, size_t bytes,
   return absl::OkStatus();
 }
 
+bool EncodePool::LargeMayBegin(size_t bytes) const {
+  if (large_running_ == 0) return true;
+  return large_running_ + 1 < options_.threads &&
+         large_bytes_running_ + bytes <= options_.max_large_bytes;
+}
+
 std::map<std::string, EncodePool::Caller>::iterator EncodePool::Next() {
-  const bool large_may_begin = large_running_ + 1 < options_.threads;
-  auto next = callers_.end();
+  auto large = callers_.end(), other = callers_.end();
   for (auto it = callers_.begin(); it != callers_.end(); ++it) {
-    if (!large_may_begin && Large(it->second.jobs.front())) continue;
+    auto& next = Large(it->second.jobs.front()) ? large : other;
     if (next == callers_.end() || it->second.start < next->second.start) next = it;
   }
-  return next;
+  // No other large text overtakes one that may not begin. Otherwise the largest would starve.
+  if (large == callers_.end() || !LargeMayBegin(large->second.jobs.front().bytes)) return other;
+  return other == callers_.end() || large->second.start <= other->second.start ? large : other;
 }
 
 void EncodePool::Remember(std::map<std::string, Caller>::iterator caller) {
@@ -89,7 +96,10 @@ void EncodePool::Run() {
     --waiting_;
     bytes_ -= job.bytes;
     ++running_;
-    large_running_ += Large(job);
+    if (Large(job)) {
+      ++large_running_;
+      large_bytes_running_ += job.bytes;
+    }
     mutex_.Unlock();
     job.work();
     job.work = nullptr;
@@ -99,6 +109,7 @@ void EncodePool::Run() {
     if (running_ == 0 && waiting_ == 0) remembered_.clear();
     if (Large(job)) {
       --large_running_;
+      large_bytes_running_ -= job.bytes;
       changed_.SignalAll();
     }
   }

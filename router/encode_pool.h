@@ -22,14 +22,17 @@ namespace baton {
 // bytes since it began to wait (start-time fair queueing, Goyal et al., 1996). What a caller has
 // had counts until the others have had as much or no text is left, also if the caller sends its
 // texts one at a time. At most all threads but one work on large texts, so a shorter text never
-// waits for a large one to end. Any thread.
+// waits for a large one to end. The bytes of these texts are limited, because encoding takes up to
+// twelve times the bytes of a text. Any thread.
 class EncodePool {
  public:
   struct Options {
     int threads = 2;                 // at least 2
     size_t max_waiting = 1024;       // texts that wait
-    size_t max_bytes = 64 << 20;     // bytes of all texts that wait
+    size_t max_bytes = 40 << 20;     // bytes of all texts that wait
     size_t large_bytes = 256 << 10;  // a text with more bytes is large
+    // Bytes of all large texts that are worked on at the same time. A single one may have more.
+    size_t max_large_bytes = 8 << 20;
     // Callers without waiting texts for which the pool remembers what they have had. Of more, it
     // forgets those that have had the least.
     size_t max_remembered = 1024;
@@ -56,6 +59,8 @@ class EncodePool {
   };
   void Run();
   bool Large(const Job& job) const { return job.bytes > options_.large_bytes; }
+  // Returns true if a large text of this number of bytes may begin.
+  bool LargeMayBegin(size_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the caller whose turn it is; callers_.end() if no waiting job may begin.
   std::map<std::string, Caller>::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes a caller without jobs out of callers_, and remembers its virtual time.
@@ -70,6 +75,7 @@ class EncodePool {
   std::map<std::string, uint64_t> remembered_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0, bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int running_ ABSL_GUARDED_BY(mutex_) = 0, large_running_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t large_bytes_running_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t virtual_time_ ABSL_GUARDED_BY(mutex_) = 0;  // start of the job that began last
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

@@ -1,5 +1,6 @@
 #include "router/encode_pool.h"
 
+#include <atomic>
 #include <latch>
 #include <memory>
 #include <optional>
@@ -138,6 +139,31 @@ TEST_F(EncodePoolTest, ALargeTextNeverTakesTheLastThread) {
   EXPECT_FALSE(second.try_wait());
   large_.count_down();
   second.wait();
+}
+
+// Four large texts would find a thread. The first two have almost as many bytes as are allowed. The
+// third has too many beside them. The fourth would fit, but may not overtake the third.
+TEST(EncodePoolLargeTextsTest, TheirBytesAreLimited) {
+  EncodePool pool({.threads = 5, .large_bytes = kLarge, .max_large_bytes = 4 * kLarge});
+  std::latch end(1), begun(3), done(2);
+  std::atomic<bool> too_early = false;
+  const auto occupy = [&] {
+    begun.count_down();
+    end.wait();
+  };
+  const auto note = [&] {
+    if (!end.try_wait()) too_early = true;
+    done.count_down();
+  };
+  ASSERT_TRUE(pool.Submit("a", kLarge + 1, occupy).ok());
+  ASSERT_TRUE(pool.Submit("b", kLarge + 1, occupy).ok());
+  ASSERT_TRUE(pool.Submit("c", 3 * kLarge, note).ok());
+  ASSERT_TRUE(pool.Submit("d", kLarge + 1, note).ok());
+  ASSERT_TRUE(pool.Submit("e", 1, occupy).ok());
+  begun.wait();
+  end.count_down();
+  done.wait();
+  EXPECT_FALSE(too_early);
 }
 
 TEST_F(EncodePoolTest, ItRefusesWhatIsTooMuch) {

@@ -1,13 +1,14 @@
 #include "router/inference_service.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/alarm.h>
+#include <grpcpp/support/proto_buffer_writer.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -29,20 +30,47 @@ constexpr size_t kMaxTenantBytes = 128;
 // that the tokeniser puts around the text.
 constexpr size_t kTokensBeside = 1000;
 
-// Appends the bytes of each token as one value of a repeated field. In a message, millions of such
-// short strings would take ten times the memory.
-template <typename Ids>
-void AddPieces(const Tokenizer& tokenizer, const Ids& ids, int field, std::string* message) {
-  google::protobuf::io::StringOutputStream end(message);
-  google::protobuf::io::CodedOutputStream out(&end);
-  for (const TokenId id : ids) {
-    const absl::string_view piece = tokenizer.TokenBytes(id);
-    out.WriteTag(google::protobuf::internal::WireFormatLite::MakeTag(
-        field, google::protobuf::internal::WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
-    out.WriteVarint32(static_cast<uint32_t>(piece.size()));
-    out.WriteRaw(piece.data(), static_cast<int>(piece.size()));
+// Writes the answer of a call into blocks of this size. An answer with millions of tokens would
+// take many times its memory as a message, and twice as a single string that grows.
+constexpr int kBlockBytes = 16 << 10;
+
+class AnswerWriter {
+ public:
+  // Writes the fields of a message.
+  void Write(const google::protobuf::MessageLite& message) {
+    message.SerializeToCodedStream(&out_);
   }
-}
+  // Writes a packed repeated field of type int32.
+  template <typename Ids>
+  void WriteIds(int field, const Ids& ids) {
+    size_t bytes = 0;
+    for (const TokenId id : ids) bytes += Wire::Int32Size(id);
+    Wire::WriteTag(field, Wire::WIRETYPE_LENGTH_DELIMITED, &out_);
+    out_.WriteVarint32(static_cast<uint32_t>(bytes));
+    for (const TokenId id : ids) out_.WriteVarint32SignExtended(id);
+  }
+  // Writes the bytes of each token as one value of a repeated field.
+  template <typename Ids>
+  void WritePieces(int field, const Tokenizer& tokenizer, const Ids& ids) {
+    for (const TokenId id : ids) {
+      const absl::string_view piece = tokenizer.TokenBytes(id);
+      Wire::WriteTag(field, Wire::WIRETYPE_LENGTH_DELIMITED, &out_);
+      out_.WriteVarint32(static_cast<uint32_t>(piece.size()));
+      out_.WriteRaw(piece.data(), static_cast<int>(piece.size()));
+    }
+  }
+  // Returns the answer. Call it once, and nothing afterwards.
+  grpc::ByteBuffer Finish() {
+    out_.Trim();
+    return bytes_;
+  }
+
+ private:
+  using Wire = google::protobuf::internal::WireFormatLite;
+  grpc::ByteBuffer bytes_;
+  grpc::ProtoBufferWriter blocks_{&bytes_, kBlockBytes, std::numeric_limits<int>::max()};
+  google::protobuf::io::CodedOutputStream out_{&blocks_};
+};
 
 // Cancels an RPC if it has not ended in time. Must be destroyed when gRPC is done with the RPC.
 class CancelInTime {
@@ -89,7 +117,7 @@ class InferenceService::UnaryCall final : public OneRequestCall {
         context_(context),
         begin_(std::move(begin)),
         cancel_(context) {}
-  ~UnaryCall() override { service_->text_call_bytes_ -= held_; }
+  ~UnaryCall() override { service_->answer_bytes_ -= held_; }
 
   const grpc::CallbackServerContext& context() const { return *context_; }
   // Returns OK while somebody waits for the answer. Any thread.
@@ -100,27 +128,27 @@ class InferenceService::UnaryCall final : public OneRequestCall {
   }
   // The call has a place of a CallLimit until gRPC is done with it.
   void Keep(CallLimit::Place place) { place_.emplace(std::move(place)); }
-  // Counts bytes of the request or of the answer, until gRPC is done with the call. Returns
+  // Counts the bytes of the call's answer until gRPC is done with the call. Returns
   // ResourceExhausted, and counts nothing, if all calls together would have too many.
   absl::Status Hold(size_t bytes) {
-    const size_t max = kTextsInCalls * service_->limits_.text_bytes + kBytesBeside;
-    const size_t all = service_->text_call_bytes_ += bytes;
-    if (all <= max) {
-      held_ += bytes;
+    const size_t max = kTextsInAnswers * service_->limits_.text_bytes + kBytesBeside;
+    const size_t all = service_->answer_bytes_ += bytes;
+    if (all <= max || all == bytes) {
+      held_ = bytes;
       return absl::OkStatus();
     }
-    service_->text_call_bytes_ -= bytes;
+    service_->answer_bytes_ -= bytes;
     return WithRetryAfter(
         absl::ResourceExhaustedError(absl::StrCat(
-            "the calls of Tokenize and Detokenize that are running, with this one, would have ",
-            all, " bytes of texts and answers; the max is ", max)),
+            "answers of Tokenize and Detokenize that clients have not read, with this one, would "
+            "have ",
+            all, " bytes; the max is ", max)),
         WithJitter(absl::Seconds(1)));
   }
   // Ends the call with an answer, a message in its bytes. If the client does not read the answer,
   // the call is cancelled at its deadline, but not later than after the default deadline.
-  void Answer(const std::string& answer) {
-    const grpc::Slice bytes(answer);
-    response_ = grpc::ByteBuffer(&bytes, 1);
+  void Answer(grpc::ByteBuffer answer) {
+    response_.Swap(&answer);
     cancel_.Start(std::min(ends_ - SteadyNow(), service_->limits_.default_deadline));
     StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
   }
@@ -153,7 +181,7 @@ class InferenceService::UnaryCall final : public OneRequestCall {
   absl::Time ends_ = absl::InfiniteFuture();
   CancelInTime cancel_;
   std::optional<CallLimit::Place> place_;
-  size_t held_ = 0;  // bytes that count in text_call_bytes_
+  size_t held_ = 0;  // bytes that count in answer_bytes_
   std::atomic<bool> cancelled_ = false;
   grpc::ByteBuffer response_;
 };
@@ -344,14 +372,13 @@ void InferenceService::AddUnary(const char* name, CallLimit* limit) {
     const auto request = std::make_shared<Request>();
     const absl::StatusOr<std::string> caller = CallerOf(call->context());
     absl::Status status = caller.status();
-    status.Update(ParseRequest(bytes, request.get()));
-    if (status.ok() && limit != nullptr) status = call->Hold(request->SpaceUsedLong());
+    if (status.ok()) status = ParseRequest(bytes, request.get());
     if (status.ok()) {
-      status = RunOnText(*caller, request->ByteSizeLong(), [this, request, call, limit] {
+      status = RunOnText(*caller, request->SpaceUsedLong(), [this, request, call, limit] {
         if (const absl::Status over = call->Interrupted(); !over.ok()) return call->End(over);
         const auto answer = Answer(*request, *call);
         absl::Status end = answer.status();
-        if (end.ok() && limit != nullptr) end = call->Hold(answer->size());
+        if (end.ok() && limit != nullptr) end = call->Hold(answer->Length());
         end.ok() ? call->Answer(*answer) : call->End(end);
       });
     }
@@ -362,8 +389,8 @@ void InferenceService::AddUnary(const char* name, CallLimit* limit) {
   });
 }
 
-absl::StatusOr<std::string> InferenceService::Answer(const v1::TokenizeRequest& request,
-                                                     const UnaryCall& call) {
+absl::StatusOr<grpc::ByteBuffer> InferenceService::Answer(const v1::TokenizeRequest& request,
+                                                          const UnaryCall& call) {
   RETURN_IF_ERROR(CheckModelName(request.model(), model_));
   RETURN_IF_ERROR(CheckTextSize("text", request.text(), limits_));
   const EncodeOptions options = {.parse_special = request.parse_special(),
@@ -377,18 +404,14 @@ absl::StatusOr<std::string> InferenceService::Answer(const v1::TokenizeRequest& 
         absl::IsOutOfRange(ids.status()) ? absl::StatusCode::kInvalidArgument : ids.status().code();
     return absl::Status(code, absl::StrCat("text: ", ids.status().message()));
   }
-  std::string bytes;
-  {
-    v1::TokenizeResponse response;
-    response.mutable_token_ids()->Add(ids->begin(), ids->end());
-    bytes = response.SerializeAsString();
-  }  // Frees 4 bytes per token before the pieces take as much again.
-  AddPieces(*model_.tokenizer, *ids, v1::TokenizeResponse::kPiecesFieldNumber, &bytes);
-  return bytes;
+  AnswerWriter answer;
+  answer.WriteIds(v1::TokenizeResponse::kTokenIdsFieldNumber, *ids);
+  answer.WritePieces(v1::TokenizeResponse::kPiecesFieldNumber, *model_.tokenizer, *ids);
+  return answer.Finish();
 }
 
-absl::StatusOr<std::string> InferenceService::Answer(const v1::DetokenizeRequest& request,
-                                                     const UnaryCall&) {
+absl::StatusOr<grpc::ByteBuffer> InferenceService::Answer(const v1::DetokenizeRequest& request,
+                                                          const UnaryCall&) {
   RETURN_IF_ERROR(CheckModelName(request.model(), model_));
   if (static_cast<size_t>(request.token_ids_size()) > limits_.text_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("token_ids has ", request.token_ids_size(),
@@ -412,14 +435,15 @@ absl::StatusOr<std::string> InferenceService::Answer(const v1::DetokenizeRequest
       model_.tokenizer->Decode(absl::MakeConstSpan(request.token_ids().data(),
                                                    static_cast<size_t>(request.token_ids_size())),
                                request.skip_special()));
-  std::string answer = response.SerializeAsString();
-  AddPieces(*model_.tokenizer, request.token_ids(), v1::DetokenizeResponse::kPiecesFieldNumber,
-            &answer);
-  return answer;
+  AnswerWriter answer;
+  answer.Write(response);
+  answer.WritePieces(v1::DetokenizeResponse::kPiecesFieldNumber, *model_.tokenizer,
+                     request.token_ids());
+  return answer.Finish();
 }
 
-absl::StatusOr<std::string> InferenceService::Answer(const v1::ListModelsRequest&,
-                                                     const UnaryCall&) {
+absl::StatusOr<grpc::ByteBuffer> InferenceService::Answer(const v1::ListModelsRequest&,
+                                                          const UnaryCall&) {
   v1::ListModelsResponse response;
   v1::Model* model = response.add_models();
   model->set_name(model_.name);
@@ -437,7 +461,9 @@ absl::StatusOr<std::string> InferenceService::Answer(const v1::ListModelsRequest
   for (const std::string& sentence : serving_->failing) model->add_failing_workers(sentence);
   model->set_prefill_workers(serving_->prefill_workers);
   model->set_decode_workers(serving_->decode_workers);
-  return response.SerializeAsString();
+  AnswerWriter answer;
+  answer.Write(response);
+  return answer.Finish();
 }
 
 }  // namespace baton

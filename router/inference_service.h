@@ -35,9 +35,10 @@ class InferenceService final : public OneRequestService {
   // - `tell` passes all other events to the core.
   // - `refused` gets each request that does not reach the core, with the reason.
   // `pool` outlives all calls. `text_calls` limits the number of Tokenize and Detokenize calls at
-  // the same time, and kTextsInCalls limits their bytes. A call counts until its answer has been
-  // sent. A call whose client sets no deadline gets the default one. A client must read an answer
-  // before the deadline, and within the default deadline; otherwise the call is cancelled.
+  // the same time, and kTextsInAnswers limits the bytes of their answers. A call counts until its
+  // answer has been sent. A call whose client sets no deadline gets the default one. A client must
+  // read an answer before the deadline, and within the default deadline; otherwise the call is
+  // cancelled.
   // `naming_secret` is the cluster's attach token, with which the blocks of prompts get their
   // names; not set: they get none. `connections` are those of the server.
   InferenceService(ServedModel model, RequestLimits limits, Connections* connections,
@@ -63,17 +64,20 @@ class InferenceService final : public OneRequestService {
   // Adds a method with a single answer.
   template <typename Request>
   void AddUnary(const char* name, CallLimit* limit);
-  // Return the answer as bytes.
-  absl::StatusOr<std::string> Answer(const v1::TokenizeRequest& request, const UnaryCall& call);
-  absl::StatusOr<std::string> Answer(const v1::DetokenizeRequest& request, const UnaryCall& call);
-  absl::StatusOr<std::string> Answer(const v1::ListModelsRequest& request, const UnaryCall& call);
+  // Return the answer in its bytes.
+  absl::StatusOr<grpc::ByteBuffer> Answer(const v1::TokenizeRequest& request,
+                                          const UnaryCall& call);
+  absl::StatusOr<grpc::ByteBuffer> Answer(const v1::DetokenizeRequest& request,
+                                          const UnaryCall& call);
+  absl::StatusOr<grpc::ByteBuffer> Answer(const v1::ListModelsRequest& request,
+                                          const UnaryCall& call);
   // Texts of more bytes are tokenised on the pool's threads.
   static constexpr size_t kLongText = 16 << 10;
-  // Requests and answers of all Tokenize and Detokenize calls together may have as many bytes as
-  // this number of texts of the max size, and kBytesBeside more for the other fields. The model's
-  // context does not limit a text to tokenise, and an answer may have six times the bytes of its
-  // text: each token takes its id, its bytes and the length of these.
-  static constexpr size_t kTextsInCalls = 32;
+  // Answers of all Tokenize and Detokenize calls together may have as many bytes as this number of
+  // texts of the max size, and kBytesBeside more for the other fields; one alone may have more. The
+  // model's context does not limit a text to tokenise, and an answer may have six times the bytes
+  // of its text: each token takes its id, its bytes and the length of these.
+  static constexpr size_t kTextsInAnswers = 6;
   static constexpr size_t kBytesBeside = 1 << 20;
   // Runs `work` on a text of `bytes` bytes, now or on a thread of the pool.
   absl::Status RunOnText(const std::string& caller, size_t bytes, std::function<void()> work);
@@ -95,7 +99,7 @@ class InferenceService final : public OneRequestService {
   const std::function<void(CoreEvent)> tell_;
   const Refused refused_;
   std::atomic<RequestKey> next_key_ = 1;
-  std::atomic<size_t> text_call_bytes_ = 0;  // Bytes of Tokenize and Detokenize calls.
+  std::atomic<size_t> answer_bytes_ = 0;  // Answers of Tokenize and Detokenize calls.
   Mutex mutex_;
   std::map<RequestKey, std::shared_ptr<GenerateCall>> calls_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, size_t> calls_of_ ABSL_GUARDED_BY(mutex_);  // Open calls of each caller.

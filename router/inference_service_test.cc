@@ -148,7 +148,7 @@ TEST_F(InferenceServiceTest, ATokenizeCallThatIsNotReadEndsAtTheRoutersDeadline)
   EXPECT_EQ(router_->text_calls().taken(), 0);
 }
 
-TEST_F(InferenceServiceTest, BytesOfTextCallsAreLimitedUntilTheirAnswersHaveBeenRead) {
+TEST_F(InferenceServiceTest, BytesOfAnswersAreLimitedUntilTheyHaveBeenRead) {
   RouterServer::Options options;
   const v1::TokenizeRequest request = LongTextToTokenize();
   options.limits.text_bytes = request.text().size();
@@ -161,21 +161,21 @@ TEST_F(InferenceServiceTest, BytesOfTextCallsAreLimitedUntilTheirAnswersHaveBeen
     return status;
   };
   EXPECT_TRUE(tokenize().ok());
-  // The max is 32 texts and 1 MiB. A call has one text, and an answer with the bytes of about five.
+  // The max is 6 texts and 1 MiB. An answer has the bytes of about five texts.
   std::vector<std::unique_ptr<UnreadTokenize>> unread;
   for (int i = 0; i < 16; ++i) {
     unread.push_back(std::make_unique<UnreadTokenize>(router_->address(), request));
   }
   const grpc::Status refused = tokenize();
   ASSERT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(refused.error_message(), HasSubstr("the max is 3145728"));
+  EXPECT_THAT(refused.error_message(), HasSubstr("the max is 1441792"));
   EXPECT_TRUE(RetryAfter(FromGrpcStatus(refused)).has_value());
   // Small calls go on, and those that were refused end.
   v1::DetokenizeResponse text;
   grpc::ClientContext context;
   EXPECT_TRUE(stub_->Detokenize(&context, {}, &text).ok());
-  while (router_->text_calls().taken() > 9) std::this_thread::yield();
-  EXPECT_GE(router_->text_calls().taken(), 6);
+  while (router_->text_calls().taken() > 5) std::this_thread::yield();
+  EXPECT_GE(router_->text_calls().taken(), 3);
   unread.clear();
   while (!tokenize().ok()) std::this_thread::yield();
 }

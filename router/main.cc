@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/byte_size.h"
+#include "common/base/free_memory.h"
 #include "common/base/listen_check.h"
 #include "common/base/log.h"
 #include "common/base/program.h"
@@ -297,6 +298,7 @@ int Main(int argc, char** argv) {
   const auto rest = StartProgram(argc, argv, {kUsage, FlagGroups()});
   if (!rest.empty())
     RefuseToStart(absl::StrCat("'", rest[0], "' is not expected here; flags begin with --"));
+  GiveBackLargeBlocks();
   RouterServer::Options options = OptionsFromFlags();
   const absl::Duration grace =
       CheckedTime("drain-grace", absl::GetFlag(FLAGS_drain_grace), absl::ZeroDuration());

@@ -2,6 +2,8 @@
 
 #include <cstring>
 #include <fstream>
+#include <memory>
+#include <thread>
 #include <vector>
 
 #include <unistd.h>
@@ -38,6 +40,27 @@ TEST(FreeMemoryTest, GivesBackWhatABurstHasLeft) {
   memory.TrimIfDue(now);
   EXPECT_LT(Resident() + kBurst / 2, kept);
   delete[] last;
+}
+
+// glibc keeps a freed block of 24 MiB after it has seen one come and go, unless it is told not to.
+TEST(FreeMemoryTest, LargeBlocksGoBackAtOnce) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+  GTEST_SKIP() << "this memory allocator is not glibc's";
+#endif
+  GiveBackLargeBlocks();
+  constexpr size_t kBlock = 24 << 20;
+  const auto use_and_free = [] {
+    const std::unique_ptr<char[]> block(new char[kBlock]);
+    std::memset(block.get(), 1, kBlock);
+    return Resident();
+  };
+  // In a thread other than the first, glibc uses another heap.
+  std::thread([&] {
+    for (int i = 0; i < 2; ++i) {
+      const size_t used = use_and_free();
+      EXPECT_LT(Resident() + kBlock / 2, used) << i;
+    }
+  }).join();
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ class OneRequestService : public grpc::Service {
   // A request must come within `limit` after its RPC began. At most `reads` requests are read from
   // one connection at the same time, so that it can't fill the memory with parts of large requests.
   // `connections` outlives the service.
-  OneRequestService(Connections* connections, absl::Duration limit, int reads = 16)
+  OneRequestService(Connections* connections, absl::Duration limit, int reads = 4)
       : connections_(connections), limit_(limit), reads_at_once_(reads) {}
 
   // Ends RPCs whose requests have not come in time. Call it again and again. Any thread.
