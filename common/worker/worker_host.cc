@@ -205,7 +205,22 @@ void TellRoutersNotGiven() {
         "one"}});
 }
 
+BackendFactory ChosenBackend(const std::vector<BackendFactory>& backends) {
+  absl::StatusOr<BackendFactory> backend = FindBackend(backends, absl::GetFlag(FLAGS_backend));
+  RefuseUnlessOk(backend.status());
+  return *std::move(backend);
+}
+
 }  // namespace
+
+bool WorkerHost::UsesDevice(const std::vector<BackendFactory>& backends) {
+  return ChosenBackend(backends).on_device();
+}
+
+int WorkerHost::WholeBlocks(int tokens) {
+  const int block = std::clamp(absl::GetFlag(FLAGS_block_tokens).value.value_or(1), 1, 1024);
+  return (tokens + block - 1) / block * block;
+}
 
 std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
                                              const std::vector<BackendFactory>& backends,
@@ -227,9 +242,7 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
   RefuseUnlessAtLeast("drain-grace", absl::GetFlag(FLAGS_drain_grace), absl::ZeroDuration());
   RefuseUnlessAtLeast("report-interval", absl::GetFlag(FLAGS_report_interval), kShortestReport);
   RefuseUnlessAtLeast("hang-limit", absl::GetFlag(FLAGS_hang_limit), kShortestHang);
-  const absl::StatusOr<BackendFactory> backend =
-      FindBackend(backends, absl::GetFlag(FLAGS_backend));
-  RefuseUnlessOk(backend.status());
+  const BackendFactory backend = ChosenBackend(backends);
   const absl::StatusOr<DevicePath> path = DevicePathFromName(absl::GetFlag(FLAGS_kv_device_path));
   if (!path.ok()) RefuseToStart(absl::StrCat("--kv-device-path: ", path.status().message()));
   CheckListenFlag();
@@ -256,9 +269,9 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
     refuse_unless_ok(transport.status());
     host->transport_ = *std::move(transport);
   };
-  if (!backend->on_device()) open_transport(false);
+  if (!backend.on_device()) open_transport(false);
   absl::StatusOr<ModelHost> model = ModelHost::Open(
-      {.backend = *backend,
+      {.backend = backend,
        .model = absl::GetFlag(FLAGS_model),
        .gpu = absl::GetFlag(FLAGS_gpu),
        .threads = absl::GetFlag(FLAGS_threads),

@@ -51,6 +51,12 @@ class WorkerHost {
                                           const StepSize& max, int max_sequences,
                                           int chunk_tokens = 0);
 
+  // Returns true if the backend that --backend chooses computes on a device. A backend that does
+  // not exist ends the process with a message.
+  static bool UsesDevice(const std::vector<BackendFactory>& backends);
+  // Rounds up to whole KV blocks, if --block-tokens is given.
+  static int WholeBlocks(int tokens);
+
   const ModelHost& model() const { return model_; }
   KvPlane* plane() { return plane_.get(); }
 

@@ -238,6 +238,20 @@ TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBracketsBesideTheOneThatIsListenedO
   EXPECT_THAT(*assumed, HasSubstr("routers=127.0.0.1:50051"));
 }
 
+// The default number of tokens of a step is rounded up to whole blocks.
+TEST(ProgramTest, APrefillWorkerTakesBlocksOfAnySize) {
+  for (const char* block_tokens : {"96", "1024"}) {
+    const ScratchFolder folder;
+    const auto worker = Process::Start(
+        {absl::StrCat(BATON_BINARY_DIR, "/baton-prefill"), absl::StrCat("--model=", kDemoModel),
+         "--listen=127.0.0.1:0", absl::StrCat("--block-tokens=", block_tokens), "--kv-bytes=64Mi"},
+        folder.File("log"));
+    ASSERT_TRUE(worker.ok()) << worker.status();
+    const auto address = (*worker)->WaitForLine("listening on ", absl::Seconds(60));
+    EXPECT_TRUE(address.ok()) << block_tokens << ": " << address.status();
+  }
+}
+
 // Making random weights takes time. A worker that is stopped during this time ends immediately, and
 // never reaches a router.
 TEST(ProgramTest, AStopWhileTheModelIsLoadedEndsAWorkerAtOnce) {
