@@ -41,7 +41,9 @@ Work Admission::AtWorkersBefore(uint64_t turn) const {
 
 uint64_t Admission::TurnOf(const Caller& caller, const Work& own) const {
   uint64_t turn = caller.charged + caller.expected_tokens;
-  if (caller.waiting.empty()) turn = std::max(turn, queue_->SmallestCharge().value_or(0));
+  if (caller.waiting.empty()) {
+    turn = std::max(turn, core_->callers.Start(queue_->SmallestCharge()));
+  }
   return turn + static_cast<uint64_t>(own.tokens());
 }
 
@@ -65,8 +67,11 @@ absl::Duration Admission::WaitOf(const Caller& caller, const Work& own) const {
 }
 
 absl::Duration Admission::OwnTime(const Request& request) {
-  return core_->forecast.OwnTime(static_cast<double>(request.checked.prompt.size()),
-                                 core_->forecast.AnswerTokens(request.max_tokens), core_->now);
+  const bool speed_is_known = !core_->forecast.PromptSpeedIsOld(core_->now) ||
+                              membership_->workers().WaitingPromptTokens() > 0;
+  return core_->forecast.OwnTime(
+      speed_is_known ? static_cast<double>(request.checked.prompt.size()) : 0,
+      core_->forecast.AnswerTokens(request.max_tokens), core_->now);
 }
 
 absl::Duration Admission::MaxWait(Caller* caller, absl::Duration slack) {
@@ -172,11 +177,12 @@ absl::Status Admission::NoRoom(const Request& request, absl::string_view why) {
 absl::Status Admission::Refuse(const Request& request, std::string why, absl::Duration in,
                                Cause cause) {
   request.caller->metrics->refused.Add();
-  if (cause == Cause::kWorkersAreShort) {
-    core_->metrics->RefusedTokens(
-        request.checked.prompt.size(), core_->forecast.AnswerTokens(request.max_tokens),
-        answer_wait_ > prompt_wait_ || request.checked.mode == v1::SERVING_MODE_COLOCATED);
-  }
+  if (cause == Cause::kCallerWantsTooMuch) return TryAgain(std::move(why), in);
+  ++core_->counters.shed;
+  core_->metrics->RefusedTokens(request.checked.prompt.size(),
+                                core_->forecast.AnswerTokens(request.max_tokens),
+                                decode_only_ || answer_wait_ > prompt_wait_ ||
+                                    request.checked.mode == v1::SERVING_MODE_COLOCATED);
   return TryAgain(absl::StrCat("overloaded: ", why), in);
 }
 
@@ -211,20 +217,20 @@ void Admission::NoteRound(bool tickets_wait) {
   const v1::ServingMode mode = core_->options.mode;
   const WorkerTable::Duties duties =
       membership_->workers().DutiesOf(membership_->served(), mode, core_->now);
-  const bool decode_only = mode == v1::SERVING_MODE_COLOCATED || duties.prefill == 0;
+  decode_only_ = mode == v1::SERVING_MODE_COLOCATED || duties.prefill == 0;
   const bool prompts = queue_->prompts_wait() || queue_->colocated_wait();
   core_->forecast.SetBusy((prompts || duties.prompts_queue) && !tickets_wait,
-                          decode_only ? duties.decode : duties.prefill,
-                          tickets_wait || duties.batches_full || (decode_only && prompts),
+                          decode_only_ ? duties.decode : duties.prefill,
+                          tickets_wait || duties.batches_full || (decode_only_ && prompts),
                           duties.decode, core_->now);
-  if (!settled_) Settle(decode_only ? duties.decode : duties.prefill);
+  if (!settled_) Settle(decode_only_ ? duties.decode : duties.prefill);
   Update();
   const auto set = [](Gauge& gauge, absl::Duration wait) {
     gauge.Set(absl::ToInt64Milliseconds(wait));
   };
   RequestMetrics& metrics = *core_->metrics;
-  set(metrics.prefill_wait_ms, decode_only ? absl::ZeroDuration() : prompt_wait_);
-  set(metrics.decode_wait_ms, decode_only ? LongerWait() : answer_wait_);
+  set(metrics.prefill_wait_ms, decode_only_ ? absl::ZeroDuration() : prompt_wait_);
+  set(metrics.decode_wait_ms, decode_only_ ? LongerWait() : answer_wait_);
   metrics.expected_answer.Set(static_cast<int64_t>(core_->forecast.AnswerTokens(0)));
 }
 

@@ -68,7 +68,8 @@ class Admission {
   // Says why a request is refused.
   enum class Cause { kWorkersAreShort, kCallerWantsTooMuch };
   // Counts the refusal, and returns the error, which tells the client to try again after about
-  // `in`. If the workers are short, counts the refused tokens too.
+  // `in`. If the workers are short, says that the router is overloaded, and counts this and the
+  // refused tokens too.
   absl::Status Refuse(const Request& request, std::string why, absl::Duration in,
                       Cause cause = Cause::kWorkersAreShort);
   // Returns the error `why`, which tells the client to try again after about `in`.
@@ -89,6 +90,8 @@ class Admission {
   std::mt19937_64 random_;
   // True once the speed of the workers is known and the prompts that were sent before are computed.
   bool settled_ = false;
+  // True if decode workers compute the prompts, because the mode says so or there are no others.
+  bool decode_only_ = false;
   // Time since which the predicted wait has been longer than half of --max-queue-wait; not set
   // while it is shorter.
   std::optional<absl::Time> long_since_;

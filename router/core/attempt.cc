@@ -95,6 +95,7 @@ Attempt::Attempt(const AttemptTools& tools, Request* request, const Placement& p
   summary.mode = v1::SERVING_MODE_DISAGGREGATED;
   request_.decode_attempts = 0;
   prefill_leg_ = &legs_.Open(&request_, worker, /*prefill=*/true, tokens, place.cached_tokens);
+  prefill_key_ = prefill_leg_->key;
   StartPrefill start{
       .leg = prefill_leg_->key, .worker = worker.name, .deadline = request_.checked.deadline};
   Describe(request_, base_, /*computes_prompt=*/true, &start.request);
@@ -319,7 +320,8 @@ Attempt::End Attempt::OnFirstColocated() {
 }
 
 void Attempt::PromptDone(Leg& leg) {
-  core_.forecast.PromptDone(leg.prompt_tokens, uncached_tokens_, core_.now);
+  core_.forecast.PromptDone(leg.prompt_tokens, uncached_tokens_, core_.now - leg.started,
+                            core_.now);
   core_.callers.Charge(request_, uncached_tokens_);
   legs_.PromptDone(leg);
 }
@@ -428,8 +430,11 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
   }
   absl::Status status = absl::DataLossError(
       absl::StrCat("token ", id, " at position ", position, " is not possible: ", why));
-  if (leg == nullptr) return Broken(nullptr, std::move(status));
-  return LiedWith(*leg, std::move(status));
+  if (leg != nullptr) return LiedWith(*leg, std::move(status));
+  lied_ = true;
+  ++core_.counters.data_loss;
+  request_.NoteFailedBy(prefill_worker_);
+  return BrokenByPrefill(std::move(status));
 }
 
 Attempt::End Attempt::Diverged(const Leg* leg, size_t index, TokenId id) {
@@ -445,7 +450,7 @@ Attempt::End Attempt::Diverged(const Leg* leg, size_t index, TokenId id) {
   request_.disputed = index;
   request_.NoteFailedBy(prefill_worker_);
   request_.NoteFailedBy(decode_worker_);
-  return Broken(leg, std::move(status));
+  return leg != nullptr ? Broken(leg, std::move(status)) : BrokenByPrefill(std::move(status));
 }
 
 void Attempt::CountToken() {
@@ -523,6 +528,14 @@ Attempt::End Attempt::DecodeFailed(const Leg& leg, absl::Status status) {
   return Broken(&leg, std::move(status), /*lost_decode=*/true);
 }
 
+Attempt::End Attempt::BrokenByPrefill(absl::Status status) const {
+  End end = Broken(
+      nullptr, WithContext(status, absl::StrCat("prefill on ", request_.summary.prefill_address)));
+  end->leg = prefill_key_;
+  end->worker = prefill_worker_;
+  return end;
+}
+
 Attempt::End Attempt::Refused(WorkerKey worker, absl::Status status) {
   if (Worker* full = workers_.Find(worker)) {
     full->full_until = core_.now + kFullPause;
@@ -598,6 +611,11 @@ absl::Time Attempt::WakeAt() const {
     wake = std::min(wake, check);
   }
   return wake;
+}
+
+std::array<std::pair<WorkerKey, LegKey>, 2> Attempt::Answering() const {
+  if (!handed_over_ || decode_leg_ == nullptr) return {};
+  return {std::pair(prefill_worker_, prefill_key_), std::pair(decode_worker_, decode_leg_->key)};
 }
 
 absl::Time Attempt::TooSilentAt(const Leg& leg) const {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -125,6 +127,9 @@ class Attempt {
   WorkerKey prefill_worker() const { return prefill_worker_; }
   // The worker that has sent tokens of the answer; 0 if none has.
   WorkerKey answered_by() const { return handed_over_ ? decode_worker_ : 0; }
+  // The legs (RPCs) of the workers that have computed the prompt and that send tokens, and these
+  // workers; zeros while the decode worker has sent no token, or if there is no such leg.
+  std::array<std::pair<WorkerKey, LegKey>, 2> Answering() const;
   // True while this attempt waits until some decode worker has free blocks for its KV, and no
   // decode worker is being asked now.
   bool waits_for_room() const { return decode_leg_ == nullptr && room_.since; }
@@ -165,7 +170,8 @@ class Attempt {
   End OnFinished(v1::DecodeFinished finished);
   End OnOutgrown();
   void CountToken();  // Counts a new token of the answer.
-  // Adds a token to the answer. `leg` is the leg that sent it, or null if that leg has ended.
+  // Adds a token to the answer. `leg` is the leg that sent it, or null if a prefill leg that has
+  // ended sent it.
   End TakeToken(Leg* leg, v1::Token token);
 
   // Handles a token that is not the one that the answer already has at this index, which the client
@@ -189,6 +195,8 @@ class Attempt {
   // prompt that the client asked for.
   End CheckScored(Leg& leg);
   End Refused(WorkerKey worker, absl::Status status);
+  // Ends the attempt because of a token of the prefill worker, whose leg (an RPC) has ended.
+  End BrokenByPrefill(absl::Status status) const;
   // `leg` is the RPC that failed, or null.
   End Broken(const Leg* leg, absl::Status status, bool lost_decode = false) const;
 
@@ -203,6 +211,7 @@ class Attempt {
   // before the disputed one.
   const size_t base_;
   const WorkerKey prefill_worker_;  // Worker that computes the prompt; 0 if colocated.
+  LegKey prefill_key_ = 0;          // The prefill leg, also once it has ended; 0 if colocated.
   WorkerKey decode_worker_ = 0;     // Worker of the latest decode leg; 0: none yet.
   AttemptTimes times_;
   Leg* prefill_leg_ = nullptr;  // Null while no prefill leg is open.

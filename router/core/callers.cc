@@ -1,11 +1,19 @@
 #include "router/core/callers.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <utility>
 
 #include "common/base/hash.h"
 #include "router/core/request.h"
 
 namespace baton {
+namespace {
+
+// Time between two looks at all callers.
+constexpr absl::Duration kAdvanceEvery = absl::Milliseconds(10);
+
+}  // namespace
 
 Caller* Callers::Join(const std::string& name) {
   const auto [found, added] = callers_.try_emplace(name);
@@ -25,7 +33,8 @@ Caller* Callers::Join(const std::string& name) {
 void Callers::Leave(Caller* caller) {
   if (--caller->requests > 0) return;
   // If tokens are limited, a caller that goes and comes again must not get a new allowance.
-  if (caller->charged <= floor_ && limits_.tokens_per_minute == 0) {
+  const uint64_t had_by_all = std::min(floor_, static_cast<uint64_t>(fair_));
+  if (caller->charged <= had_by_all && limits_.tokens_per_minute == 0) {
     callers_.erase(callers_.find(caller->name));
     return;
   }
@@ -45,7 +54,27 @@ void Callers::Leave(Caller* caller) {
 }
 
 void Callers::BeginsToWait(Caller* caller, std::optional<uint64_t> smallest) {
-  caller->charged = std::max(caller->charged, smallest.value_or(floor_));
+  const uint64_t start = Start(smallest);
+  if (!smallest) {
+    fair_ = static_cast<double>(start);
+    computed_ = 0;
+  }
+  caller->charged = std::max(caller->charged, start);
+}
+
+uint64_t Callers::Start(std::optional<uint64_t> smallest) const {
+  return std::max(smallest.value_or(floor_), static_cast<uint64_t>(fair_));
+}
+
+void Callers::Advance(absl::Time now) {
+  if (computed_ == 0 || now < advanced_ + kAdvanceEvery) return;
+  advanced_ = now;
+  // A caller that has had more than its share would still be served if all had had equal shares.
+  const auto waiting = std::count_if(callers_.begin(), callers_.end(), [this](const auto& entry) {
+    return entry.second.requests > 0 || static_cast<double>(entry.second.charged) > fair_;
+  });
+  fair_ += static_cast<double>(std::exchange(computed_, 0)) /
+           static_cast<double>(std::max<std::ptrdiff_t>(waiting, 1));
 }
 
 void Callers::Began(Request& request, uint64_t tokens) {
@@ -60,6 +89,7 @@ void Callers::Charge(Request& request, uint64_t tokens) {
   caller.charged += tokens;
   caller.allowance -= static_cast<double>(tokens);
   caller.metrics->tokens.Add(tokens);
+  computed_ += tokens;
   const uint64_t kept = std::min(tokens, request.expected_tokens);
   request.expected_tokens -= kept;
   caller.expected_tokens -= kept;
@@ -73,6 +103,7 @@ void Callers::Ended(Request& request) {
 
 void Callers::ForgetCharges() {
   for (auto& [name, caller] : callers_) caller.charged = floor_;
+  fair_ = static_cast<double>(floor_);
 }
 
 absl::Duration Callers::AllowanceComesIn(Caller* caller, absl::Time now) const {
@@ -83,8 +114,9 @@ absl::Duration Callers::AllowanceComesIn(Caller* caller, absl::Time now) const {
     caller->allowance = std::min(limit, caller->allowance + limit * minutes);
   }
   caller->refilled = now;
-  // Requests that run will take their part.
-  const double left = caller->allowance - static_cast<double>(caller->expected_tokens);
+  // Requests that run or wait will take their part.
+  const double left =
+      caller->allowance - static_cast<double>(caller->expected_tokens) - caller->work.tokens();
   return left > 0 ? absl::ZeroDuration() : absl::Minutes((1 - left) / limit);
 }
 

@@ -83,6 +83,11 @@ class Callers {
   // Must be called before a request is added to the empty list of waiting requests of `caller`.
   // `smallest` is the smallest `charged` of the callers that wait; not set if none waits.
   void BeginsToWait(Caller* caller, std::optional<uint64_t> smallest);
+  // Returns the smallest `charged` with which a caller begins to wait, for the same `smallest`.
+  uint64_t Start(std::optional<uint64_t> smallest) const;
+  // Must be called often while callers wait. Raises what callers that begin to wait later are
+  // charged at least.
+  void Advance(absl::Time now);
   // Notes that an attempt at the request begins, which will probably compute `tokens` tokens.
   // Ended() must follow.
   void Began(Request& request, uint64_t tokens);
@@ -110,6 +115,13 @@ class Callers {
   std::map<std::string, Caller> callers_;
   size_t idle_ = 0;     // Callers without requests.
   uint64_t floor_ = 0;  // Largest `charged` of a caller when one of its attempts began.
+  // Tokens that each caller with requests would have had if all of them had equal shares (the
+  // virtual time of Demers et al., "Analysis and Simulation of a Fair Queueing Algorithm", SIGCOMM
+  // 1989). It grows while a long prompt waits, so callers that begin to wait later can't be served
+  // before that prompt without end.
+  double fair_ = 0;
+  uint64_t computed_ = 0;  // Tokens of all callers since the last Advance().
+  absl::Time advanced_ = absl::InfinitePast();
 };
 
 }  // namespace baton

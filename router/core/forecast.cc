@@ -8,6 +8,16 @@ namespace {
 constexpr double kSpeedMemory = 10, kPaceMemory = 2;  // seconds
 constexpr double kMinMeasured = 1;                    // seconds
 constexpr int kMinResults = 4;
+// A result keeps at least this part of the older ones, also if it took longer than kSpeedMemory: so
+// the speed is not that of a single prompt.
+constexpr double kMinKeep = 0.75;
+// Seconds without a result count up to kSpeedMemory, or up to this multiple of the usual time
+// between two results if that is longer.
+constexpr double kLongestGap = 3;
+// The mean speed of workers that have more to do is at least about this part of the speed of a
+// single prompt.
+constexpr double kPartOfSeen = 0.5;
+constexpr absl::Duration kShortestTime = absl::Milliseconds(1);  // Too short to tell a speed.
 constexpr int kAnswersInMean = 64;
 
 // Returns the seconds from `last` to `now`, and moves `last` to `now`. Returns 0 on the first call.
@@ -27,11 +37,9 @@ absl::Duration TimeOf(double tokens, std::optional<double> per_second) {
 
 void WorkSpeed::Advance(absl::Time now) {
   const double seconds = Since(&last_, now);
-  if (!busy_ || seconds == 0) return;
-  const double keep = std::exp(-seconds / kSpeedMemory);
-  tokens_ *= keep;
-  seconds_ = seconds_ * keep + (1 - keep) * kSpeedMemory;
-  measured_ += seconds;
+  if (!busy_) return;
+  open_ += seconds;
+  last_busy_ = last_;
 }
 
 void WorkSpeed::SetBusy(bool busy, int workers, absl::Time now) {
@@ -40,16 +48,47 @@ void WorkSpeed::SetBusy(bool busy, int workers, absl::Time now) {
   workers_ = workers;
 }
 
+double WorkSpeed::Open() const {
+  if (results_ < kMinResults) return open_;
+  return std::min(open_, std::max(kSpeedMemory, kLongestGap * seconds_ / count_));
+}
+
 void WorkSpeed::Done(uint64_t tokens, absl::Time now) {
   Advance(now);
   if (!busy_) return;
+  const double open = Open();
+  if (open > 0) {
+    const double keep = std::max(std::exp(-open / kSpeedMemory), kMinKeep);
+    tokens_ *= keep;
+    seconds_ *= keep;
+    count_ *= keep;
+  }
   tokens_ += static_cast<double>(tokens) / workers_;
+  seconds_ += open;
+  count_ += 1;
+  measured_ += open;
+  open_ = 0;
   ++results_;
+}
+
+void WorkSpeed::DoneAlone(double tokens, absl::Duration time) {
+  if (busy_ || time < kShortestTime) return;
+  const std::optional<double> known = PerWorker();
+  const double seen = kPartOfSeen * tokens / absl::ToDoubleSeconds(time);
+  if (!known || *known >= seen) return;
+  tokens_ = seen * seconds_;
+  open_ = 0;
 }
 
 std::optional<double> WorkSpeed::PerWorker() const {
   if (measured_ < kMinMeasured || results_ < kMinResults || tokens_ <= 0) return std::nullopt;
-  return tokens_ / seconds_;
+  // If the next result came now, and were like the mean of the others, this would be the speed.
+  const double next = (tokens_ + tokens_ / count_) / (seconds_ + Open());
+  return std::min(tokens_ / seconds_, next);
+}
+
+bool WorkSpeed::Old(absl::Time now) const {
+  return !busy_ && now - last_busy_ > absl::Seconds(kSpeedMemory);
 }
 
 std::optional<double> WorkSpeed::Total() const {
@@ -65,6 +104,8 @@ void TokenPace::Advance(absl::Time now) {
   tokens_ *= keep;
   sequence_seconds_ = sequence_seconds_ * keep + generating_ * (1 - keep) * kPaceMemory;
 }
+
+absl::Duration TokenPace::Time() { return absl::Seconds(kPaceMemory); }
 
 void TokenPace::Generating(int change, absl::Time now) {
   Advance(now);
@@ -82,14 +123,17 @@ std::optional<absl::Duration> TokenPace::PerToken(absl::Time now) {
   return absl::Seconds(sequence_seconds_ / tokens_);
 }
 
-void Forecast::PromptDone(uint64_t tokens, uint64_t computed, absl::Time now) {
-  prompts_.Done(tokens, now);
-  uncached_.Done(computed, now);
+void Forecast::PromptDone(uint64_t tokens, uint64_t computed, absl::Duration time, absl::Time now) {
+  for (WorkSpeed* speed : {&prompts_, &uncached_}) {
+    speed->Done(speed == &prompts_ ? tokens : computed, now);
+    speed->DoneAlone(static_cast<double>(computed), time);
+  }
 }
 
 void Forecast::TokenDone(absl::Time now) {
   answers_.Done(1, now);
   pace_.Token(now);
+  answers_.DoneAlone(pace_.tokens() / std::max(1, answers_.workers()), TokenPace::Time());
 }
 
 void Forecast::AnswerDone(uint64_t tokens, int max_tokens) {

@@ -10,7 +10,8 @@ namespace baton {
 
 // Measures how many tokens per second a worker computes while the workers have more to do than they
 // can begin. Time with less to do does not count: workers are then slower than they could be. The
-// latest ten such seconds count most. Reads no clock; `now` never goes back.
+// latest ten such seconds count most, and at least the latest few results. Reads no clock; `now`
+// never goes back.
 class WorkSpeed {
  public:
   // Notes whether the workers have more to do than they can begin, from `now` on, and the number of
@@ -18,20 +19,33 @@ class WorkSpeed {
   void SetBusy(bool busy, int workers, absl::Time now);
   // Counts tokens that a worker has computed.
   void Done(uint64_t tokens, absl::Time now);
-  // Tokens per second of one worker. Not set until a second and a few results were measured.
+  // Raises the speed if a worker with less to do was faster than measured: it computed `tokens`
+  // tokens in `time`. Does nothing while the workers have more to do than they can begin, or no
+  // speed is known.
+  void DoneAlone(double tokens, absl::Duration time);
+  // Tokens per second of one worker. Not set until a second and a few results were measured. Falls
+  // while no result comes, but not for long: a worker that hangs says nothing about its speed.
   std::optional<double> PerWorker() const;
   // Tokens per second of all workers.
   std::optional<double> Total() const;
+  // True if nothing was measured in the last ten seconds.
+  bool Old(absl::Time now) const;
+  int workers() const { return workers_; }
 
  private:
   void Advance(absl::Time now);
+  // Returns the seconds since the last result that count.
+  double Open() const;
 
   bool busy_ = false;
   int workers_ = 0;
-  absl::Time last_ = absl::InfinitePast();
-  double tokens_ = 0, seconds_ = 0;  // Sums in which older values count less.
-  double measured_ = 0;              // Seconds that were measured so far.
-  int results_ = 0;                  // Calls of Done() that counted.
+  absl::Time last_ = absl::InfinitePast(), last_busy_ = absl::InfinitePast();
+  // Sums over the results, in which older ones count less: tokens of one worker, seconds, and the
+  // number of results.
+  double tokens_ = 0, seconds_ = 0, count_ = 0;
+  double open_ = 0;      // Seconds since the last result.
+  double measured_ = 0;  // Seconds that were measured so far.
+  int results_ = 0;      // Calls of Done() that counted.
 };
 
 // Measures the time between two tokens of one sequence, as the mean over all sequences: their
@@ -46,6 +60,9 @@ class TokenPace {
   // Returns the time between two tokens. Not set if fewer than two sequences generate tokens, or if
   // hardly any token came in the last seconds.
   std::optional<absl::Duration> PerToken(absl::Time now);
+  // Tokens of all sequences, with times in which older ones count less: so many came in Time().
+  double tokens() const { return tokens_; }
+  static absl::Duration Time();
 
  private:
   void Advance(absl::Time now);
@@ -81,9 +98,9 @@ class Forecast {
  public:
   // --- Events ---
 
-  // A worker has completed a prompt of `tokens` tokens. It computed `computed` of them, and had the
-  // others in its cache.
-  void PromptDone(uint64_t tokens, uint64_t computed, absl::Time now);
+  // A worker has completed a prompt of `tokens` tokens, which it got `time` ago. It computed
+  // `computed` of them, and had the others in its cache.
+  void PromptDone(uint64_t tokens, uint64_t computed, absl::Duration time, absl::Time now);
   // One more sequence generates tokens (`change` is 1), or one less (-1).
   void Generating(int change, absl::Time now) { pace_.Generating(change, now); }
   // A worker has computed a token of an answer.
@@ -110,6 +127,10 @@ class Forecast {
   // tokens to the last token of its answer of `answer_tokens` tokens. Parts that are not known
   // count as zero.
   absl::Duration OwnTime(double prompt_tokens, double answer_tokens, absl::Time now);
+  // True if the speed of prompts was not measured in the last ten seconds. If no worker has prompts
+  // to compute, the speed may then be wrong, and no request should be refused because of it: only a
+  // request that runs shows how fast the workers are now.
+  bool PromptSpeedIsOld(absl::Time now) const { return prompts_.Old(now); }
   // Prompt tokens that one worker computes in `time`, cached ones not counted. Not set if the speed
   // is not known or `time` is infinite.
   std::optional<uint64_t> PromptTokensIn(absl::Duration time) const;

@@ -51,6 +51,49 @@ TEST(WorkSpeedTest, FollowsAChange) {
   }
 }
 
+TEST(WorkSpeedTest, IsAboutTheSameBetweenResultsThatTakeLongerThanItRemembers) {
+  // 40 tokens per second: a prompt of 4,000 tokens takes 100 s.
+  WorkSpeed speed;
+  absl::Time now = kStart;
+  speed.SetBusy(true, 1, now);
+  for (int i = 0; i < 6; ++i) speed.Done(4000, now += absl::Seconds(100));
+  for (int i = 0; i < 10; ++i) {
+    speed.SetBusy(true, 1, now += absl::Seconds(10));
+    EXPECT_NEAR(*speed.PerWorker(), 40, 4) << i;
+  }
+}
+
+TEST(WorkSpeedTest, AWorkerThatHangsIsNotSlow) {
+  WorkSpeed speed;
+  absl::Time now = kStart;
+  speed.SetBusy(true, 1, now);
+  for (int i = 0; i < 100; ++i) speed.Done(1000, now += absl::Milliseconds(333));
+  speed.SetBusy(true, 1, now += absl::Minutes(1));
+  EXPECT_GT(*speed.PerWorker(), 1000);
+  EXPECT_LT(*speed.PerWorker(), 2000) << "for some seconds it could be slow";
+  speed.Done(1000, now);
+  EXPECT_GT(*speed.PerWorker(), 1000);
+}
+
+TEST(WorkSpeedTest, AWrongSpeedIsRaisedByOneWorkerThatIsFaster) {
+  WorkSpeed speed;
+  absl::Time now = kStart;
+  speed.DoneAlone(1000, absl::Milliseconds(100));
+  EXPECT_FALSE(speed.PerWorker());
+  speed.SetBusy(true, 1, now);
+  for (int i = 0; i < 10; ++i) speed.Done(10, now += absl::Seconds(1));
+  speed.DoneAlone(1000, absl::Milliseconds(100));
+  EXPECT_NEAR(*speed.PerWorker(), 10, 1) << "the workers have more to do, and are measured";
+  speed.SetBusy(false, 1, now);
+  EXPECT_FALSE(speed.Old(now + absl::Seconds(10)));
+  EXPECT_TRUE(speed.Old(now + absl::Seconds(11)));
+  speed.DoneAlone(1000, absl::ZeroDuration());
+  speed.DoneAlone(1, absl::Milliseconds(100));
+  EXPECT_NEAR(*speed.PerWorker(), 10, 1);
+  speed.DoneAlone(1000, absl::Milliseconds(100));
+  EXPECT_NEAR(*speed.PerWorker(), 5000, 1);
+}
+
 TEST(TokenPaceTest, IsTheTimeBetweenTwoTokensOfASequence) {
   TokenPace pace;
   absl::Time now = kStart;
@@ -137,7 +180,7 @@ class OverloadedCoreTest : public ::testing::Test {
     options.max_prompts_per_worker = prompts;
     hub_ = std::make_unique<CoreHarness>(std::move(options));
     hub_->Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
-    hub_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
+    decode_ = hub_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
   }
   RequestKey Arrive(const std::string& caller, int prompt,
                     absl::Duration deadline = absl::InfiniteDuration(), int max_tokens = 2) {
@@ -162,6 +205,7 @@ class OverloadedCoreTest : public ::testing::Test {
   const absl::Status& StatusOf(RequestKey key) { return *hub_->clients.at(key).status; }
 
   std::unique_ptr<CoreHarness> hub_;
+  AttachKey decode_ = 0;
   int requests_ = 0;
 };
 
@@ -206,8 +250,24 @@ TEST_F(OverloadedCoreTest, AWorkerWithMuchToDoGetsThePromptsThatItComputesFirst)
   EXPECT_EQ(at_worker("short"), 1);
   // The worker computes several of these before the long prompt, but not all of them.
   for (int i = 0; i < 20; ++i) Arrive("middle", 500);
-  EXPECT_GE(at_worker("middle"), 4);
+  EXPECT_GE(at_worker("middle"), 2);
   EXPECT_LE(at_worker("middle"), 8);
+}
+
+// Each time, the short prompt would be first if its caller had had nothing before. All eleven
+// callers get equal shares, so the long one has to wait for about 200 short ones.
+TEST_F(OverloadedCoreTest, CallersThatComeAgainDoNotPassALongPromptWithoutEnd) {
+  Start(CoreHarness::Options(), 1);
+  Arrive("first", 100);
+  const RequestKey late = Arrive("long", 2000);
+  int served = 0;
+  for (; served < 400 && !hub_->clients.at(late).status; ++served) {
+    Arrive(absl::StrCat("short", served % 10), 100);
+    ServeOne(absl::Milliseconds(20));
+  }
+  ASSERT_TRUE(hub_->clients.at(late).status) << "it still waits";
+  EXPECT_TRUE(StatusOf(late).ok()) << StatusOf(late);
+  EXPECT_GT(served, 100) << "the others have shares too";
 }
 
 TEST_F(OverloadedCoreTest, ACallerHasLimitsOfItsOwn) {
@@ -254,6 +314,21 @@ TEST_F(OverloadedCoreTest, ACallerThatHasHadItsTokensIsToldWhenToComeAgain) {
   EXPECT_FALSE(hub_->clients.at(Arrive("a", 5)).status);
 }
 
+TEST_F(OverloadedCoreTest, RequestsThatWaitCountForTheTokensPerMinute) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.per_caller.tokens_per_minute = 500;
+  Start(options, 1);
+  int refused = 0;
+  for (int i = 0; i < 20; ++i) refused += hub_->clients.at(Arrive("a", 100)).status.has_value();
+  EXPECT_GE(refused, 14);
+  EXPECT_LE(refused, 15);
+  // The answers of one request are admitted together, as a prompt with more tokens would be.
+  CheckedRequest several = CoreHarness::Request(Prompt(300), 2);
+  several.caller = "b";
+  several.answers = 4;
+  EXPECT_FALSE(hub_->clients.at(hub_->Arrive(std::move(several))).status);
+}
+
 TEST(CallerMetricsTest, OnlyTheFirstCallersHaveCountersOfTheirOwn) {
   CallerMetrics metrics;
   for (int i = 0; i < 100; ++i) metrics.Of(absl::StrCat("caller ", i)).tokens.Add(1);
@@ -286,6 +361,60 @@ TEST_F(OverloadedCoreTest, ACallerThatFillsTheQueueMakesPlaceForOthers) {
   EXPECT_EQ(StatusOf(many[11]).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(RetryAfter(StatusOf(many[11])));
   EXPECT_FALSE(hub_->clients.at(many[10]).status);
+}
+
+TEST_F(OverloadedCoreTest, ARequestThatIsRefusedItselfTakesNobodysPlace) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_queued = 20;
+  Start(options);
+  for (int i = 0; i < 20; ++i) Arrive("many", 100);
+  for (int i = 0; i < 10; ++i) ServeOne(absl::Milliseconds(300));
+  std::vector<RequestKey> many;
+  while (hub_->core.queued() < 20) many.push_back(Arrive("many", 100));
+  const RequestKey hasty = Arrive("hasty", 100, absl::Milliseconds(1));
+  ASSERT_TRUE(hub_->clients.at(hasty).status);
+  EXPECT_THAT(std::string(StatusOf(hasty).message()), HasSubstr("the answer would end in about"));
+  for (const RequestKey one : many) EXPECT_FALSE(hub_->clients.at(one).status);
+}
+
+// The time without workers counts for --pair-wait, and not for --max-queue-wait.
+TEST_F(OverloadedCoreTest, RequestsThatWaitedForWorkersAreServedWhenTheseComeBack) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_queue_wait = absl::Seconds(20);
+  options.pair_wait = absl::Seconds(60);
+  Start(options);
+  hub_->Tell(WorkerDetached{decode_});
+  hub_->closed[decode_] = absl::OkStatus();
+  const RequestKey patient = Arrive("a", 10);
+  for (int i = 0; i < 40; ++i) {
+    hub_->Advance(absl::Seconds(1));
+    hub_->ReportAll();
+  }
+  hub_->Attach(v1::WORKER_ROLE_DECODE, "d2:1", 12, {1});
+  ASSERT_FALSE(hub_->clients.at(patient).status) << StatusOf(patient);
+  ServeOne(absl::ZeroDuration());
+  ASSERT_TRUE(hub_->clients.at(patient).status);
+  EXPECT_TRUE(StatusOf(patient).ok()) << StatusOf(patient);
+}
+
+// The worker becomes so slow that no answer would end in time, and then as fast as before. A
+// request must run again, since nothing else shows how fast it is.
+TEST_F(OverloadedCoreTest, AWorkerThatWasSlowForSomeTimeIsUsedAgain) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_queue_wait = absl::Minutes(10);
+  Start(options);
+  for (int i = 0; i < 20; ++i) Arrive("a", 100);
+  while (!hub_->legs.empty()) ServeOne(absl::Seconds(2));
+  const auto arrive = [this] { return Arrive("a", 100, absl::Seconds(1)); };
+  EXPECT_TRUE(hub_->clients.at(arrive()).status) << "the answer would take 2 s";
+  hub_->Advance(absl::Seconds(11));
+  hub_->ReportAll();
+  const RequestKey first = arrive();
+  ASSERT_FALSE(hub_->clients.at(first).status) << StatusOf(first);
+  EXPECT_TRUE(hub_->clients.at(arrive()).status) << "one is enough";
+  ServeOne(absl::Milliseconds(50));
+  EXPECT_TRUE(StatusOf(first).ok());
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(hub_->clients.at(arrive()).status) << i;
 }
 
 TEST_F(OverloadedCoreTest, ARequestThatWouldWaitForTooLongIsRefusedAtOnce) {
@@ -480,7 +609,7 @@ TEST_F(MeteredOverloadTest, RefusedTokensAreThoseOfTheRoleThatIsShort) {
   options.per_caller.queued = 30;
   Start(options);
   Overload();
-  EXPECT_EQ(hub_->core.counters().shed, 8u);
+  EXPECT_EQ(hub_->core.counters().shed, 0u) << "the caller's own limit";
   EXPECT_EQ(metrics_.prefill_refused_tokens.value(), 0u) << "the caller's own limit";
   const RequestKey hasty = Arrive("b", 100, absl::Milliseconds(100));
   ASSERT_TRUE(hub_->clients.at(hasty).status);
@@ -498,6 +627,20 @@ TEST_F(MeteredOverloadTest, RefusedTokensAreThoseOfTheRoleThatIsShort) {
   ASSERT_TRUE(hub_->clients.at(hub_->Arrive(std::move(colocated))).status);
   EXPECT_EQ(metrics_.prefill_refused_tokens.value(), 100u);
   EXPECT_EQ(metrics_.decode_refused_tokens.value(), 7u);
+}
+
+// Decode workers compute the prompts too if there is no prefill worker.
+TEST_F(MeteredOverloadTest, RefusedTokensAreThoseOfDecodeIfItDoesEverything) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.mode = v1::SERVING_MODE_AUTO;
+  options.metrics = &metrics_;
+  options.max_queued = 10;
+  options.max_prompts_per_worker = 2;
+  hub_ = std::make_unique<CoreHarness>(std::move(options));
+  hub_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11);
+  for (int i = 0; i < 13; ++i) Arrive("a", 100);
+  EXPECT_EQ(metrics_.prefill_refused_tokens.value(), 0u);
+  EXPECT_EQ(metrics_.decode_refused_tokens.value(), 2u);
 }
 
 // A worker spends nothing on a request that can't end in time any more.

@@ -40,7 +40,7 @@ absl::Time Request::WakeAt(const RouterCoreOptions& options) const {
 
 absl::Time Request::WaitsUntil(const RouterCoreOptions& options) const {
   if (begun() || queue.no_workers_since) return absl::InfiniteFuture();
-  return queue.since + options.max_queue_wait;
+  return queue.since + queue.without_workers + options.max_queue_wait;
 }
 
 void RequestTimers::Update(Request& request) { Set(request, request.WakeAt(options_)); }

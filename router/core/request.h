@@ -30,10 +30,18 @@ class Attempt;
 struct QueueEntry {
   absl::Time since;
   absl::Time not_before = absl::InfinitePast();  // No attempt begins before this time.
+  // Notes that workers serve the request's mode and identity.
+  void WorkersServe(absl::Time now) {
+    if (!no_workers_since) return;
+    without_workers += now - *no_workers_since;
+    no_workers_since.reset();
+  }
   // The result of Caller::Turn() when RequestQueue last looked at the request.
   uint64_t turn = 0;
   // Time since which no worker has served the request's mode and identity.
   std::optional<absl::Time> no_workers_since;
+  // Sum of such times that are over. They do not count for --max-queue-wait.
+  absl::Duration without_workers;
   std::optional<absl::Time> refused_since;  // First time that a full worker refused the prompt.
 };
 

@@ -14,7 +14,8 @@ namespace {
 
 // Max requests without a free worker that one look through the queue (Round) passes over.
 constexpr int kMaxPassed = 1024;
-// A worker that has the prompt cached may have this many times --work-ahead to do.
+// A worker that has the prompt cached may have this many times the work to do that
+// RouterCoreOptions::work_ahead allows.
 constexpr int kMaxWorkAhead = 4;
 
 using Choice = WorkerTable::Choice;
@@ -264,7 +265,7 @@ void RequestQueue::NoteWorkers() {
   const auto note = [this](Request& request) {
     std::optional<absl::Time>& since = request.queue.no_workers_since;
     if (membership_->Servable(request)) {
-      since.reset();
+      request.queue.WorkersServe(core_->now);
     } else if (!since) {
       since = core_->now;
     }
@@ -281,6 +282,7 @@ void RequestQueue::RunRound(const std::set<WorkerKey>& awaited, std::set<ModelId
   due_ = false;
   round_at_ = absl::InfiniteFuture();
   prompts_wait_ = colocated_wait_ = false;
+  if (!callers_.empty()) core_->callers.Advance(core_->now);
   if (noted_decode_.empty()) return;
   if (membership_->served()) begun.insert(*membership_->served());
   Round round(*core_, &membership_->workers(), awaited, std::move(begun));
@@ -380,7 +382,7 @@ RequestQueue::Look RequestQueue::LookAt(Round& round, std::list<Request*>* list,
     return Look::kNotNow;
   }
   if (no_workers_since) {
-    no_workers_since.reset();
+    request.queue.WorkersServe(core_->now);
     core_->timers.Update(request);
   }
   if (choice == Choice::kTaken) return leaves(placement);

@@ -122,6 +122,9 @@ class RouterCore::Impl {
   void NoteFailure(Request& request, const AttemptEnd& end);
   void NoteFailureOf(WorkerKey worker, LegKey leg, const absl::Status& status);
   void NoteSuccess(const Request& request);
+  // Called after a message of the decode worker: ends long probes of the attempt's workers.
+  void NoteProgress(const Attempt& attempt);
+  void NoteInUseAgain(const Worker& worker);
   void Answer(Request& request, const AnswerEnd& end);
   // Fails the request in any state. Does nothing if the request has finished.
   void Fail(Request& request, absl::Status status);
@@ -196,6 +199,7 @@ void RouterCore::Impl::Handle(CoreEvent event, absl::Time now) {
                    BATON_CHECK(!leg->prefill) << "leg " << e.leg << " is a prefill leg";
                    Request& request = *leg->request;
                    AfterEvent(request, request.attempt->OnDecode(std::move(e.event)));
+                   if (request.attempt) NoteProgress(*request.attempt);
                  },
                  [&](LegEnded& e) {
                    Leg* leg = legs.Find(e.leg);
@@ -285,10 +289,9 @@ void RouterCore::Impl::Admit(Request& request) {
     refusal = queue.Size(request);
   }
   if (refusal.ok()) {
-    refusal = admission.CallerLimitsOf(request, answers);
-    if (refusal.ok()) refusal = MakePlaces(request, answers);
+    if (request.answer_index == 0) refusal = admission.CallerLimitsOf(request, answers);
     if (refusal.ok()) refusal = admission.OnArrival(request);
-    if (!refusal.ok()) ++core.counters.shed;
+    if (refusal.ok()) refusal = MakePlaces(request, answers);
   }
   if (!refusal.ok()) {
     Fail(request, std::move(refusal));
@@ -320,7 +323,6 @@ absl::Status RouterCore::Impl::MakePlaces(const Request& request, int answers) {
                                                    " and this request wants ", answers, " answers"),
                        "; ", clients.size() - queue.fresh() - 1, " more are running"));
     }
-    ++core.counters.shed;
     Fail(**newest, admission.QueueFull(
                        **newest, "the queue is full, and its caller has the most requests in it"));
   }
@@ -359,7 +361,6 @@ void RouterCore::Impl::Dispatch() {
         if (!place.ok()) return Fail(request, place.status());
         if (absl::Status late = request.begun() ? absl::OkStatus() : admission.OnTurn(request);
             !late.ok()) {
-          ++core.counters.shed;
           return Fail(request, std::move(late));
         }
         retries_.Began(core.now);
@@ -545,6 +546,18 @@ void RouterCore::Impl::NoteFailureOf(WorkerKey key, LegKey leg, const absl::Stat
        {"because", status.ToString()}});
 }
 
+void RouterCore::Impl::NoteProgress(const Attempt& attempt) {
+  for (const auto& [key, leg] : attempt.Answering()) {
+    Worker* const worker = membership.workers().Find(key);
+    if (worker != nullptr && worker->health.BroughtToken(leg, core.now)) NoteInUseAgain(*worker);
+  }
+}
+
+void RouterCore::Impl::NoteInUseAgain(const Worker& worker) {
+  membership.HealthChanged();
+  Log(Severity::kInfo, "worker_in_use_again", {{"worker", worker.name.address}});
+}
+
 void RouterCore::Impl::NoteSuccess(const Request& request) {
   const Attempt& attempt = *request.attempt;
   for (const WorkerKey key : {attempt.prefill_worker(), attempt.answered_by()}) {
@@ -552,9 +565,7 @@ void RouterCore::Impl::NoteSuccess(const Request& request) {
     if (worker == nullptr) continue;
     membership.NoteOutcome(worker, /*failed=*/false);
     (worker->prefill() ? core.metrics->prefill_successes : core.metrics->decode_successes).Add();
-    if (!worker->health.Succeeded(core.now)) continue;
-    membership.HealthChanged();
-    Log(Severity::kInfo, "worker_in_use_again", {{"worker", worker->name.address}});
+    if (worker->health.Succeeded(core.now)) NoteInUseAgain(*worker);
   }
   for (const auto& [worker, leg] : request.invalid_by) {
     NoteFailureOf(worker, leg,
@@ -623,7 +634,6 @@ void RouterCore::Impl::CheckTimers(Request& request) {
     core.metrics->no_worker.Add();
     Fail(request, absl::UnavailableError(message));
   } else if (core.now >= request.WaitsUntil(options)) {
-    ++core.counters.shed;
     Fail(request, admission.WaitedTooLong(request));
   } else if (entry.refused_since && core.now >= *entry.refused_since + options.room_wait) {
     core.metrics->no_room.Add();

@@ -287,6 +287,30 @@ TEST_F(SickWorkersTest, AtMostHalfOfTheWorkersAndNeverTheLastAreEjected) {
   }
 }
 
+// An answer may take minutes. A worker that sends tokens need not wait so long to be in use again.
+TEST_F(SickWorkersTest, AProbeThatBringsTokensForSomeTimeHasSucceeded) {
+  Attach(2);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(Serve({{"d1:1", absl::InternalError("x")}}).ok());
+  ASSERT_EQ(metrics_.decode_workers[RequestMetrics::kEjected].value(), 1);
+  hub_->Advance(absl::Minutes(1));
+  hub_->ReportAll();
+  LegKey probe = 0;
+  while (probe == 0) {
+    hub_->Arrive(Prompt(5), 100);
+    for (const auto& [key, leg] : hub_->legs) {
+      if (leg.worker.address == "d1:1") probe = key;
+    }
+  }
+  hub_->Reserve(probe);
+  for (int second = 0; second <= 2; ++second) {
+    EXPECT_EQ(metrics_.decode_workers[RequestMetrics::kEjected].value(), 1) << second;
+    hub_->Tokens(probe, second, 1);
+    hub_->Advance(absl::Seconds(1));
+    hub_->ReportAll();
+  }
+  EXPECT_EQ(metrics_.decode_workers[RequestMetrics::kEjected].value(), 0);
+}
+
 TEST_F(SickWorkersTest, AnEjectedWorkerIsUsedIfNoOtherIsLeft) {
   Attach(2);
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(Serve({{"d1:1", absl::InternalError("x")}}).ok());
@@ -566,7 +590,9 @@ TEST(BlameTest, DeathsOfPrefillWorkersAreFreeWhileTheirKvIsPulled) {
     EXPECT_LT(w.h.legs.size(), 40u);
     if (dies) w.h.Tell(WorkerDetached{w.h.p1});
     w.h.Settle();
-    if (dies) EXPECT_EQ(w.h.legs.size(), 40u);
+    if (dies) {
+      EXPECT_EQ(w.h.legs.size(), 40u);
+    }
     w.h.Advance(absl::Milliseconds(300));
     EXPECT_EQ(w.metrics.retries_refused.value(), dies ? 0u : 30u);
     EXPECT_EQ(w.metrics.decode_failures.value(), 0u);
@@ -589,6 +615,31 @@ TEST(BlameTest, ALeaseCantRunOutBeforeTheFirstToken) {
   EXPECT_EQ(w.metrics.prefill_failures.value(), 1u);
   w.h.RunToEnd();
   EXPECT_TRUE(w.h.clients.at(r).status->ok());
+}
+
+// The first token waits until a decode worker has reserved blocks. The prefill worker has ended its
+// RPC then, but the token is still its own.
+TEST(BlameTest, AnImpossibleFirstTokenCountsAgainstThePrefillWorkerThatHasLeft) {
+  MeteredCore w;
+  const RequestKey r = w.h.Arrive(Prompt(5), 6);
+  for (int times = 0; times < 5 && !w.h.clients.at(r).status; ++times) {
+    while (w.h.PrefillLeg() == 0) {
+      w.h.Advance(absl::Milliseconds(20));
+      w.h.ReportAll();
+    }
+    const LegKey prefill = w.h.PrefillLeg();
+    w.h.Ticket(prefill);
+    v1::PrefillEvent event;
+    *event.mutable_first_token()->mutable_token() = CoreHarness::MakeToken(kHarnessVocab, 5);
+    w.h.Tell(PrefillSaid{prefill, event});
+    w.h.End(prefill, absl::OkStatus());
+    w.h.Reserve(w.h.DecodeLeg());
+  }
+  w.h.Advance(absl::Seconds(1));
+  ASSERT_TRUE(w.h.clients.at(r).status);
+  EXPECT_THAT(std::string(w.h.clients.at(r).status->message()), HasSubstr("gave up after 5"));
+  EXPECT_EQ(w.metrics.prefill_failures.value(), 1u);
+  EXPECT_EQ(w.metrics.decode_failures.value(), 0u);
 }
 
 // The ticket may be what the decode worker finds invalid.

@@ -8,6 +8,7 @@ void WorkerHealth::Began(LegKey leg, absl::Time now) {
   if (state_ != State::kEjected || now < until_) return;
   state_ = State::kProbing;
   probe_ = leg;
+  probe_began_ = now;
 }
 
 void WorkerHealth::Ended(LegKey leg) {
@@ -22,6 +23,10 @@ bool WorkerHealth::Succeeded(absl::Time now) {
   state_ = State::kInUse;
   in_use_since_ = now;
   return true;
+}
+
+bool WorkerHealth::BroughtToken(LegKey leg, absl::Time now) {
+  return Probes(leg) && now - probe_began_ >= kLongProbe && Succeeded(now);
 }
 
 bool WorkerHealth::Failed(LegKey leg) {

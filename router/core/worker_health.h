@@ -12,13 +12,15 @@ namespace baton {
 //
 // A worker that fails kFailures requests in a row is ejected: it gets no request for a time, which
 // is kFirstPause at first, and twice as long each time after that, up to kMaxPause. Then one
-// request is sent to it as a probe. If the probe succeeds, the worker is in use again. If it
+// request is sent to it as a probe. If the probe succeeds, the worker is in use again; a probe that
+// has brought tokens for kLongProbe has succeeded too, since an answer may take minutes. If it
 // fails, the worker is ejected again. (This is a circuit breaker: M. Nygard, Release It!, 2007.)
 class WorkerHealth {
  public:
   static constexpr int kFailures = 3;
   static constexpr absl::Duration kFirstPause = absl::Seconds(1);
   static constexpr absl::Duration kMaxPause = absl::Minutes(1);
+  static constexpr absl::Duration kLongProbe = absl::Seconds(2);
   // A worker that has been in use for this time begins again with kFirstPause.
   static constexpr absl::Duration kForgivenAfter = absl::Minutes(1);
 
@@ -38,6 +40,9 @@ class WorkerHealth {
   void Ended(LegKey leg);
   // Notes that the worker has served a request. Returns true if it was ejected until now.
   bool Succeeded(absl::Time now);
+  // Notes that the RPC `leg`, or the decode worker to which this worker handed the KV of `leg`, has
+  // sent a token. Returns true if this ends a long probe: the worker was ejected until now.
+  bool BroughtToken(LegKey leg, absl::Time now);
   // True if `leg` is the latest probe, and the worker is still ejected.
   bool Probes(LegKey leg) const { return ejected() && probe_ != 0 && leg == probe_; }
   // Notes that the worker has failed the request of the RPC `leg`, which may have ended. Returns
@@ -53,6 +58,7 @@ class WorkerHealth {
   int failures_ = 0;   // Failures since the last success.
   int ejections_ = 0;  // Ejections that count for the length of the next pause.
   LegKey probe_ = 0;
+  absl::Time probe_began_ = absl::InfinitePast();
   absl::Time until_ = absl::InfinitePast();
   absl::Time in_use_since_ = absl::InfinitePast();
 };

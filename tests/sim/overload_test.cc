@@ -166,7 +166,9 @@ TEST_P(OverloadTest, GoodputStaysNearTheCapacity) {
   const Load::Rate capacity = whole.Good(warm);
   std::cout << "capacity " << capacity.answers << " answers and " << capacity.tokens
             << " tokens per second;" << whole.Statuses() << "\n";
-  for (int seed = 1; seed <= Setting("BATON_OVERLOAD_SEEDS", 1); ++seed) {
+  for (int seed = Setting("BATON_OVERLOAD_SEED", 1),
+           end = seed + Setting("BATON_OVERLOAD_SEEDS", 1);
+       seed < end; ++seed) {
     for (const double times : {0.7, 2.0, 3.0, 10.0}) {
       Load load(static_cast<uint64_t>(seed), GetParam());
       load.Run({{.rate = capacity.answers * times}}, seconds);
@@ -195,22 +197,28 @@ TEST_P(OverloadTest, GoodputStaysNearTheCapacity) {
 
 // Three callers that all want more than their share.
 TEST_P(OverloadTest, CallersGetEqualShares) {
-  for (int seed = 1; seed <= Setting("BATON_OVERLOAD_SEEDS", 1); ++seed) {
-    Load load(static_cast<uint64_t>(seed), GetParam());
+  for (int seed = Setting("BATON_OVERLOAD_SEED", 1),
+           end = seed + Setting("BATON_OVERLOAD_SEEDS", 1);
+       seed < end; ++seed) {
+    // So many workers that a caller has more than thirty requests in ten seconds.
+    SimCluster::Options options = Cluster(static_cast<uint64_t>(seed), GetParam());
+    options.prefill_workers *= 2;
+    options.decode_workers *= 2;
+    Load load(static_cast<uint64_t>(seed), options);
     load.Run({{.caller = "short",
-               .rate = 40,
+               .rate = 80,
                .min_prompt = 20,
                .max_prompt = 40,
                .deadline = absl::Minutes(1)},
               {.caller = "prompts",
-               .rate = 20,
+               .rate = 40,
                .min_prompt = 300,
                .max_prompt = 400,
                .min_answer = 5,
                .max_answer = 20,
                .deadline = absl::Minutes(1)},
               {.caller = "answers",
-               .rate = 60,
+               .rate = 120,
                .min_prompt = 20,
                .max_prompt = 60,
                .min_answer = 60,
@@ -255,7 +263,9 @@ TEST(TtftSimTest, ShortPromptsDoNotWaitForLongOnes) {
   for (const bool with_targets : {false, true}) {
     std::map<std::string, std::vector<absl::Duration>> ttft;
     std::map<std::string, double> met, all;
-    for (int seed = 1; seed <= Setting("BATON_OVERLOAD_SEEDS", 1); ++seed) {
+    for (int seed = Setting("BATON_OVERLOAD_SEED", 1),
+             end = seed + Setting("BATON_OVERLOAD_SEEDS", 1);
+         seed < end; ++seed) {
       SimCluster::Options options =
           Cluster(static_cast<uint64_t>(seed), v1::SERVING_MODE_DISAGGREGATED);
       options.context = 4096;
