@@ -155,7 +155,9 @@ class TroubleHistory {
       ++totals->cancelled;
     } else if (absl::IsDeadlineExceeded(status) && request.deadline < absl::InfiniteFuture()) {
       ++totals->expired;
-    } else if (is(Code::kResourceExhausted, "overloaded: ") && RetryAfter(status)) {
+    } else if ((is(Code::kResourceExhausted, "overloaded: ") ||
+                is(Code::kResourceExhausted, "the answer would end in about ")) &&
+               RetryAfter(status)) {
       EXPECT_TRUE(client.tokens.empty()) << request.request_id << ": " << status;
       ++totals->refused;
     } else if (is(Code::kResourceExhausted, "the client read too slowly")) {
