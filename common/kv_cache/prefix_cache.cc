@@ -19,6 +19,7 @@ PrefixCache::PrefixCache(BlockPool* pool, int block_tokens, Options options)
       block_tokens_(block_tokens),
       options_(std::move(options)),
       entries_(pool->total_blocks() + 1),
+      forgotten_(pool->total_blocks()),
       idle_(pool->total_blocks()),
       by_name_(options_.enabled ? pool->total_blocks() : 0, options_.hash_key) {
   BATON_CHECK(pool->free_blocks() == pool->total_blocks()) << pool->free_blocks();
@@ -54,7 +55,7 @@ void PrefixCache::Release(absl::Span<const BlockId> blocks) {
     BATON_CHECK(!named || Users(block) > 0) << "no sequence refers to block " << block;
     pool_->Release(block);
     if (!named) {
-      if (pool_->references(block) == 0) entries_[block].forgotten = false;
+      if (pool_->references(block) == 0) MarkForgotten(block, false);
     } else if (!Held(block)) {
       NoteIdle(block);
     }
@@ -89,10 +90,19 @@ std::vector<BlockId> PrefixCache::Pin(const PrefixChain& chain, absl::Span<const
 void PrefixCache::Name(PrefixChain* chain, absl::Span<const TokenId> tokens,
                        absl::Span<const BlockId> blocks, int full_blocks) {
   if (!options_.enabled || chain->empty() || full_blocks == 0) return;
-  const size_t full = static_cast<size_t>(full_blocks);
+  size_t full = static_cast<size_t>(full_blocks);
   BATON_CHECK(full <= blocks.size() && full * block_tokens_ <= tokens.size())
       << full << " of " << blocks.size() << " blocks, " << tokens.size() << " tokens";
   chain->Extend(tokens.first(full * block_tokens_), &namer_);
+  // The KV of a block was computed from all blocks before it, so it is as suspect as the first
+  // forgotten one, even if another sequence has computed the same prefix anew and given it its
+  // names. Forgotten blocks are rare, so usually nothing is searched here.
+  if (forgotten_blocks_ > 0) {
+    const auto own = blocks.first(full);
+    full =
+        std::find_if(own.begin(), own.end(), [this](BlockId block) { return forgotten_[block]; }) -
+        own.begin();
+  }
   // Begins after the last block whose name is in the cache. Usually that is the last block for
   // which Name was called. But a name that another sequence's block had may be gone, because that
   // block was evicted. This sequence's block then gets the name.
@@ -108,7 +118,6 @@ void PrefixCache::Name(PrefixChain* chain, absl::Span<const TokenId> tokens,
   for (; next < full; ++next) {
     const BlockId block = blocks[next];
     Entry& entry = entries_[block];
-    if (entry.forgotten) return;
     BATON_CHECK(!entry.named) << "block " << block << " has another name";
     const BlockName& name = chain->names()[next];
     entry = {.named = true, .parent_name = chain->ParentOf(next)};
@@ -130,8 +139,13 @@ void PrefixCache::Name(PrefixChain* chain, absl::Span<const TokenId> tokens,
 void PrefixCache::Forget(absl::Span<const BlockId> blocks) {
   for (const BlockId block : blocks) {
     if (entries_[block].named) RemoveSubtree(block);
-    entries_[block].forgotten = pool_->references(block) > 0;
+    MarkForgotten(block, pool_->references(block) > 0);
   }
+}
+
+void PrefixCache::MarkForgotten(BlockId block, bool forgotten) {
+  if (forgotten_[block] != forgotten) forgotten_blocks_ += forgotten ? 1 : -1;
+  forgotten_[block] = forgotten;
 }
 
 absl::Span<const TokenId> PrefixCache::TokensOf(BlockId block) const {
@@ -199,7 +213,7 @@ void PrefixCache::RemoveSubtree(BlockId block) {
     BlockId leaf = block;
     while (entries_[leaf].first_child != kNoBlock) leaf = entries_[leaf].first_child;
     RemoveName(leaf);
-    entries_[leaf].forgotten = pool_->references(leaf) > 0;
+    MarkForgotten(leaf, pool_->references(leaf) > 0);
   }
 }
 

@@ -74,8 +74,9 @@ class PrefixCache {
   // `tokens` are those of the sequence, which must refer to the blocks. Extends `chain` as needed.
   //
   // If another block already has the name that a block would get, the other block keeps the name,
-  // and this sequence's block stays without one. Blocks after a block that Forget() was called for
-  // get no name.
+  // and this sequence's block stays without one. Blocks after a block of this sequence that
+  // Forget() was called for get no name, even if another block has the name of each block before
+  // them.
   void Name(PrefixChain* chain, absl::Span<const TokenId> tokens, absl::Span<const BlockId> blocks,
             int full_blocks);
   // Removes the names of these blocks, and of all their descendants, because their content can't be
@@ -95,7 +96,6 @@ class PrefixCache {
   // State of one block of the pool. The links are meaningful while `named` is true.
   struct Entry {
     bool named = false;
-    bool forgotten = false;  // true from Forget() until the block is free
     BlockName parent_name;
     BlockId parent = kNoBlock;  // block with the name `parent_name`; kNoBlock for a first block
     BlockId first_child = kNoBlock, next_sibling = kNoBlock, previous_sibling = kNoBlock;
@@ -120,6 +120,7 @@ class PrefixCache {
   // Takes the name from a block without children, and drops the cache's reference.
   void RemoveName(BlockId block);
   void RemoveSubtree(BlockId block);
+  void MarkForgotten(BlockId block, bool forgotten);
   void Link(BlockId block, BlockId parent);
   void Unlink(BlockId block);
   void CheckContent(BlockId block) const;
@@ -132,7 +133,10 @@ class PrefixCache {
   // be evicted, in the order in which they became idle. A block is held while any of its children
   // is held, so it becomes idle after all of them. The first block of the list has no children.
   std::vector<Entry> entries_;
-  const BlockId idle_;           // index of this last entry
+  // Index: block id. True from Forget() until the block is free. Such a block has no name.
+  std::vector<bool> forgotten_;
+  int forgotten_blocks_ = 0;     // number of blocks for which forgotten_ is true
+  const BlockId idle_;           // index of the last entry of entries_
   std::vector<TokenId> tokens_;  // token ids of the blocks with a name: [blocks, block_tokens]
   NameTable by_name_;
   int evictable_ = 0;  // blocks with a name that are not held

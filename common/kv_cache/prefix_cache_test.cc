@@ -182,6 +182,24 @@ TEST_F(PrefixCacheTest, ForgottenBlocksAreNotFoundAndGetNoNameAgain) {
   EXPECT_THAT(Hit({1, 2, 3, 4}), SizeIs(2));
 }
 
+// The first sequence has computed its last block from blocks that can't be trusted. That another
+// sequence has computed the same prefix anew does not make that block right.
+TEST_F(PrefixCacheTest, BlockAfterForgottenOnesGetsNoNameBehindAnotherSequencesPrefix) {
+  TestSequence first = Begin({1, 2, 3, 4, 5, 6});
+  cache_.Name(&first.chain, first.tokens, first.blocks, 2);
+  const auto prefix = cache_.Pin(first.chain, first.tokens, 2);
+  cache_.Forget(prefix);
+  cache_.Release(prefix);
+  const auto anew = Run({1, 2, 3, 4});
+  EXPECT_THAT(Hit({1, 2, 3, 4}), ElementsAre(anew[0], anew[1]));
+  NameAll(&first);
+  EXPECT_THAT(Hit({1, 2, 3, 4, 5, 6}), ElementsAre(anew[0], anew[1]));
+  cache_.Release(first.blocks);
+  EXPECT_EQ(pool_.free_blocks(), 4);
+  EXPECT_THAT(Run({1, 2, 3, 4, 5, 6}), SizeIs(3));
+  EXPECT_THAT(Hit({1, 2, 3, 4, 5, 6}), SizeIs(3)) << "a block that was free may get a name again";
+}
+
 TEST_F(PrefixCacheTest, ForgettingABlockForgetsItsDescendants) {
   Run({1, 2, 3, 4, 5, 6});
   Run({1, 2, 7, 8});
@@ -421,13 +439,14 @@ TEST(PrefixCacheRandomTest, EqualsAModelThatComputesEverythingAnew) {
         if (action < 5) {  // names some more of its blocks
           if (sequence.named < sequence.full_blocks()) ++sequence.named;
           cache->Name(&sequence.chain, sequence.tokens, sequence.blocks, sequence.named);
-          int next = sequence.named;
+          const auto first_forgotten =
+              std::find_first_of(sequence.blocks.begin(), sequence.blocks.begin() + sequence.named,
+                                 model.forgotten_.begin(), model.forgotten_.end());
+          const int end = static_cast<int>(first_forgotten - sequence.blocks.begin());
+          int next = end;
           while (next > 0 && !model.named_.contains(sequence.chain.names()[next - 1])) --next;
-          for (; next < sequence.named; ++next) {
-            const BlockId block = sequence.blocks[next];
-            const auto& forgotten = model.forgotten_;
-            if (std::find(forgotten.begin(), forgotten.end(), block) != forgotten.end()) break;
-            Model::Block named = {.block = block, .parent = std::nullopt};
+          for (; next < end; ++next) {
+            Model::Block named = {.block = sequence.blocks[next], .parent = std::nullopt};
             if (next > 0) named.parent = sequence.chain.names()[next - 1];
             model.named_[sequence.chain.names()[next]] = named;
             model.was_held_[sequence.chain.names()[next]] = true;
