@@ -1,11 +1,13 @@
 #include "kv_transfer/transport/ucx_failures.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include <ucs/sys/event_set.h>
+#include <ucs/sys/sock.h>
 #include <uct/api/uct.h>
 
 #include "absl/strings/string_view.h"
@@ -17,6 +19,8 @@
 extern "C" {
 void ucp_ep_err_pending_purge(uct_pending_req_t* message, void* why);
 ucs_status_t uct_iface_handle_ep_err(uct_iface_h interface, uct_ep_h endpoint, ucs_status_t why);
+// UCX calls the type of `endpoint` uct_tcp_ep_t, which begins with a uct_ep.
+ucs_status_t uct_tcp_cm_send_event(uct_ep_h endpoint, unsigned event, int logs_errors);
 }
 
 namespace baton {
@@ -34,6 +38,9 @@ struct Failure {
   ucs_status_t why;
 };
 thread_local std::vector<Failure> failures;
+
+// Set if UCX could not open a socket on this thread.
+thread_local bool no_socket = false;
 
 std::atomic<uct_ep_am_bcopy_func_t> send_by_tcp{nullptr};  // UCX's function, the same for all
 
@@ -96,6 +103,28 @@ void ucp_ep_err_pending_purge(uct_pending_req_t* message, void* why) {
 ucs_status_t uct_iface_handle_ep_err(uct_iface_h interface, uct_ep_h endpoint, ucs_status_t why) {
   baton::failures.push_back({interface, endpoint, why});
   return UCS_OK;
+}
+
+ucs_status_t ucs_socket_create(int domain, int type, int* fd) {
+  static const auto ucx = baton::UcxsOwn(&ucs_socket_create, "ucs_socket_create");
+  const ucs_status_t status = ucx(domain, type, fd);
+  if (status != UCS_OK) baton::no_socket = true;
+  return status;
+}
+
+// Sends a message with which UCX connects. If the peer has dropped the connection, UCX opens
+// another socket. If it can't at the first attempt, for example because no descriptor is free, it
+// closes the connection, but tells nothing of that, and all messages for the peer would wait for
+// ever.
+ucs_status_t uct_tcp_cm_send_event(uct_ep_h endpoint, unsigned event, int logs_errors) {
+  static const auto ucx = baton::UcxsOwn(&uct_tcp_cm_send_event, "uct_tcp_cm_send_event");
+  baton::no_socket = false;
+  const ucs_status_t status = ucx(endpoint, event, logs_errors);
+  const auto is_this = [=](const baton::Failure& failure) { return failure.endpoint == endpoint; };
+  if (baton::no_socket && std::none_of(baton::failures.begin(), baton::failures.end(), is_this)) {
+    baton::failures.push_back({endpoint->iface, endpoint, UCS_ERR_ENDPOINT_TIMEOUT});
+  }
+  return status;
 }
 
 ucs_status_t uct_iface_open(uct_md_h domain, uct_worker_h worker, const uct_iface_params_t* params,

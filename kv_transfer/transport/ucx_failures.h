@@ -11,6 +11,8 @@ namespace baton {
 // - uct_iface_handle_ep_err leaves it to ProgressUcx to handle a connection that has failed. UCX
 //   itself handles it while it sends a message, and aborts if the message had waited before, or
 //   answers a read. uct_iface_open lets messages for such a connection wait until then.
+// - uct_tcp_cm_send_event and ucs_socket_create find a failure that UCX does not report: the peer
+//   dropped the connection before it was made, and UCX could not open a socket to connect again.
 // - ucp_ep_err_pending_purge drops every wire-up message that waits on a connection that has
 //   failed. UCX's own version aborts if the message is a reply to the peer's request.
 // - ucs_event_set_wait handles one connection at a time. UCX handles up to 16, and aborts if

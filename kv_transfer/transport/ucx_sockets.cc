@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -66,21 +68,77 @@ bool IsWellFormed(const Opening& opening, size_t bytes, int family) {
          opening.ipv4.sin_family == family && opening.ipv4.sin_port != 0;
 }
 
-void LogGarbage(const sockaddr_storage& from, int fd, absl::string_view bytes) {
-  static std::atomic<int64_t> quiet_until{0}, not_logged{0};
-  const int64_t now = absl::ToUnixMillis(SteadyNow());
-  int64_t until = quiet_until.load();
-  if (now < until ||
-      !quiet_until.compare_exchange_strong(until, now + absl::ToInt64Milliseconds(kLogEvery))) {
-    ++not_logged;
-    return;
+// Lets an event be logged once in kLogEvery, and counts how often it was not logged. Any thread.
+class LogLimit {
+ public:
+  // Returns nullopt if the event must not be logged now. Otherwise returns how often that was so
+  // since it was logged last.
+  std::optional<int64_t> MayLog() {
+    const int64_t now = absl::ToUnixMillis(SteadyNow());
+    int64_t until = quiet_until_.load();
+    if (now < until ||
+        !quiet_until_.compare_exchange_strong(until, now + absl::ToInt64Milliseconds(kLogEvery))) {
+      ++not_logged_;
+      return std::nullopt;
+    }
+    return not_logged_.exchange(0);
   }
-  const auto peer = SocketAddress::From(from), here = SocketAddress::Of(fd);
+
+ private:
+  std::atomic<int64_t> quiet_until_{0}, not_logged_{0};
+};
+
+std::string AddressOf(int fd) {
+  const auto here = SocketAddress::Of(fd);
+  return here ? here->ToString() : "unknown";
+}
+
+void LogGarbage(const sockaddr_storage& from, int fd, absl::string_view bytes) {
+  static LogLimit limit;
+  const std::optional<int64_t> more = limit.MayLog();
+  if (!more) return;
+  const auto peer = SocketAddress::From(from);
   Log(Severity::kWarning, "kv_garbage_dropped",
       {{"from", peer ? peer->ToString() : "unknown"},
-       {"at", here ? here->ToString() : "unknown"},
+       {"at", AddressOf(fd)},
        {"begins", absl::BytesToHexString(bytes)},
-       {"more_since_the_last_line", not_logged.exchange(0)}});
+       {"more_since_the_last_line", *more}});
+}
+
+void LogNotTaken(int listener, int error) {
+  static LogLimit limit;
+  const std::optional<int64_t> more = limit.MayLog();
+  if (!more) return;
+  Log(Severity::kWarning, "kv_connection_not_taken",
+      {{"at", AddressOf(listener)},
+       {"why", std::strerror(error)},
+       {"more_since_the_last_line", *more}});
+}
+
+// A descriptor that is closed for a moment to take a connection when no other one is left, or -1.
+// While a thread uses it, other threads see -1. If another thread takes the descriptor in this
+// moment, UCX's thread tries again and again until one is free.
+std::atomic<int> spare_fd{-1};
+
+void OpenSpare() {
+  if (spare_fd.load() >= 0) return;
+  const int opened = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  int none = -1;
+  if (opened >= 0 && !spare_fd.compare_exchange_strong(none, opened)) close(opened);
+}
+
+// Takes the connection that has waited longest at `listener`, and closes it, when no descriptors
+// are left. If it stayed there, it would wake UCX's thread without end. Returns 0, or the error:
+// EAGAIN if no connection waits, EMFILE if there is no spare descriptor.
+int DropWithSpare(int listener) {
+  const int spare = spare_fd.exchange(-1);
+  if (spare < 0) return EMFILE;
+  close(spare);
+  const int taken = accept(listener, nullptr, nullptr);
+  const int error = taken < 0 ? errno : 0;
+  if (taken >= 0) close(taken);
+  OpenSpare();
+  return error;
 }
 
 // Returns true if the connection begins with a well-formed request. Otherwise logs it, unless it
@@ -181,6 +239,7 @@ ucs_status_t ReadToWireUp(int fd, void* data, size_t* length, decltype(&ucs_sock
 }  // namespace
 
 void GuardUcxListener(int listener) {
+  OpenSpare();
   // If this fails, connections whose first bytes come late are dropped, and UCX connects again.
   (void)setsockopt(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &kFirstBytesWithinSeconds,
                    sizeof(kFirstBytesWithinSeconds));
@@ -190,14 +249,26 @@ void GuardUcxListener(int listener) {
 
 extern "C" {
 
+// UCX's own version only calls accept() too. If that fails for any other reason than that nothing
+// waits, UCX closes the listener, and the worker can't be connected any more. So no other failure
+// is returned, although many pass: no free descriptors, too little memory, a peer that has gone.
 ucs_status_t ucs_socket_accept(int fd, struct sockaddr* addr, socklen_t* length_ptr,
                                int* accept_fd) {
-  static const auto ucx = baton::UcxsOwn(&ucs_socket_accept, "ucs_socket_accept");
   const socklen_t room = *length_ptr;
+  baton::OpenSpare();
   for (int i = 0; i < baton::kDropsPerCall; ++i) {
     *length_ptr = room;
-    const ucs_status_t status = ucx(fd, addr, length_ptr, accept_fd);
-    if (status != UCS_OK) return status;
+    *accept_fd = accept(fd, addr, length_ptr);
+    if (*accept_fd < 0) {
+      const int error = errno;
+      // Without descriptors, accept() does not say whether a connection waits.
+      const bool full = error == EMFILE || error == ENFILE;
+      const int left = full ? baton::DropWithSpare(fd) : error;
+      if (left == EAGAIN || left == EINTR) return UCS_ERR_NO_PROGRESS;
+      baton::LogNotTaken(fd, error);
+      if (left != 0) return UCS_ERR_NO_PROGRESS;
+      continue;
+    }
     sockaddr_storage from{};
     std::memcpy(&from, addr, std::min<size_t>(*length_ptr, sizeof(from)));
     if (baton::BeginsWell(from, *accept_fd)) {

@@ -5,14 +5,20 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <ucp/api/ucp.h>
+#include <ucs/sys/sock.h>
 #include <unistd.h>
 
 #include "absl/strings/match.h"
@@ -24,7 +30,31 @@
 #include "kv_transfer/transport/ucx_address.h"
 #include "kv_transfer/transport/ucx_connection.h"
 #include "kv_transfer/transport/ucx_failures.h"
+#include "kv_transfer/transport/ucx_own.h"
 #include "kv_transfer/transport/ucx_worker.h"
+
+#if UCP_API_VERSION < UCP_VERSION(1, 14)
+namespace baton {
+namespace {
+
+// If true, the next request to connect that UCX sends ends as if the peer had dropped the
+// connection at that moment. From then on this process can't open descriptors.
+bool drops_next_request = false;
+
+}  // namespace
+}  // namespace baton
+
+// UCX calls this function instead of its own.
+extern "C" ucs_status_t ucs_socket_send(int fd, const void* data, size_t length) {
+  static const auto ucx = baton::UcxsOwn(&ucs_socket_send, "ucs_socket_send");
+  if (!std::exchange(baton::drops_next_request, false)) return ucx(fd, data, length);
+  rlimit none;
+  getrlimit(RLIMIT_NOFILE, &none);
+  none.rlim_cur = 0;
+  setrlimit(RLIMIT_NOFILE, &none);
+  return UCS_ERR_CONNECTION_RESET;
+}
+#endif
 
 namespace baton {
 namespace {
@@ -221,6 +251,36 @@ std::string BytesOf(const T& value) {
 
 const std::string kUcxMagic = BytesOf(uint64_t{0xCAFEBABE12345678});
 
+// While an object of this class lives, this process can't open another descriptor, unless it closes
+// one.
+class NoFreeDescriptors {
+ public:
+  NoFreeDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    int last = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      last = std::max(last, std::atoi(entry.path().filename().c_str()));
+    }
+    // A new descriptor gets the lowest free number, so this fills the gaps.
+    int number = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    for (; number < last; number = open("/dev/null", O_RDONLY | O_CLOEXEC)) {
+      fillers_.push_back(number);
+    }
+    close(number);
+    rlimit in_use = before_;
+    in_use.rlim_cur = static_cast<rlim_t>(number);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &in_use), 0);
+  }
+  ~NoFreeDescriptors() {
+    setrlimit(RLIMIT_NOFILE, &before_);
+    for (const int filler : fillers_) close(filler);
+  }
+
+ private:
+  rlimit before_;
+  std::vector<int> fillers_;
+};
+
 // A message of UCX's TCP transport.
 std::string UcxMessage(uint8_t kind, absl::string_view rest) {
   return absl::StrCat(BytesOf(kind), BytesOf(static_cast<uint32_t>(rest.size())), rest);
@@ -312,6 +372,39 @@ TEST(UcxTransportTest, GarbageAtTheKvPortIsDropped) {
 
 void Send(int fd, const std::string& bytes) {
   EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), bytes.size());
+}
+
+// When UCX could not take a connection, it closed its port for good.
+TEST(UcxTransportTest, TheKvPortStaysOpenWhenNoDescriptorsAreLeft) {
+  auto reader = CreateUcxTransport({.tls = "tcp"}).value();
+  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
+  const TransportMemory theirs = owner->Allocate(4096).value();
+  const PeerId peer = reader->Connect(owner->address()).value();
+  ASSERT_TRUE(ReadOnce(reader.get(), peer, owner.get(), theirs).ok());
+  const SocketAddress kv = UnpackUcxAddress(owner->address())->tcp.at(0).kv;
+  const std::string opening = UcxOpening(UnpackUcxAddress(reader->address())->tcp.at(0).kv);
+  constexpr int kRounds = 2, kAtOnce = 40;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<int> sockets(kAtOnce);
+    for (int& fd : sockets) fd = socket(kv.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
+    {
+      const NoFreeDescriptors none;
+      for (const int fd : sockets) {
+        ASSERT_EQ(connect(fd, kv.data(), kv.size()), 0);
+        Send(fd, opening);
+      }
+      for (const int fd : sockets) {
+        pollfd closed = {fd, POLLIN, 0};
+        EXPECT_EQ(poll(&closed, 1, 20'000), 1) << "the connection is not closed";
+      }
+    }
+    for (const int fd : sockets) close(fd);
+  }
+  EXPECT_TRUE(ReadOnce(reader.get(), peer, owner.get(), theirs).ok());
+  auto late = CreateUcxTransport({.tls = "tcp"}).value();
+  const PeerId after = late->Connect(owner->address()).value();
+  const absl::Status read = ReadOnce(late.get(), after, owner.get(), theirs);
+  EXPECT_TRUE(read.ok()) << read;
 }
 
 // Ends a connection as the kernel does for a process that was killed.
@@ -472,6 +565,35 @@ TEST_F(Ucx113Test, AReaderMayGoAwayWhileItsDataIsSent) {
   Reset(fd);
   ExpectThatTheOwnerServes();
 }
+
+#if UCP_API_VERSION < UCP_VERSION(1, 14)
+// UCX 1.13 forgot a connection that the peer dropped while UCX sent its request, if it then could
+// not open another socket. Messages for the peer waited for ever.
+TEST_F(Ucx113Test, ARequestMayBeDroppedWhenNoDescriptorsAreLeft) {
+  const auto worker = UcxWorker::Create({.tls = "tcp"}, [](absl::string_view) {}).value();
+  const int listener = TakePort(0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  EndedReads ended;
+  const auto connection =
+      UcxConnection::Create(WithPort(address_, SocketAddress::Of(listener)->port()), worker.get(),
+                            &ended)
+          .value();
+  EXPECT_TRUE(connection->SendNote("waits for the connection").ok());
+  rlimit before;
+  getrlimit(RLIMIT_NOFILE, &before);
+  drops_next_request = true;
+  while (drops_next_request) ProgressUcx(worker->handle());
+  setrlimit(RLIMIT_NOFILE, &before);
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  while (connection->failure().ok() && absl::Now() < end) ProgressUcx(worker->handle());
+  EXPECT_EQ(connection->failure().code(), absl::StatusCode::kUnavailable);
+  while (!connection->gone()) {
+    connection->Close();
+    ProgressUcx(worker->handle());
+  }
+  close(listener);
+}
+#endif
 
 // Two workers connect, disconnect, read and send notes at random, some thousand times a second. UCX
 // 1.13 still ends the process in some of these runs (see README.md).
