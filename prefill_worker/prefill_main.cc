@@ -15,7 +15,9 @@
 ABSL_FLAG(int32_t, max_queue, 256, "max prompts that wait to be computed; more are refused");
 ABSL_FLAG(baton::OrAuto<int32_t>, chunk_tokens, baton::OrAuto<int32_t>(),
           "max prompt tokens per step, over all prompts, up to 1048576; a multiple of "
-          "--block-tokens; auto: 512 on a GPU, otherwise 128");
+          "--block-tokens; auto: 512 on a GPU, otherwise 128, but at least four blocks; with fewer "
+          "blocks the oldest prompt gets more than a quarter of each step, and with one block "
+          "prompts are computed in the order of arrival");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(45),
           "max time that a prompt's KV is kept without a message from a decode worker, 2s or more; "
           "a decode worker that reads the KV sends one every second");
@@ -36,7 +38,7 @@ int ChunkTokens(const std::vector<BackendFactory>& backends) {
   if (const std::optional<int32_t> chunk = absl::GetFlag(FLAGS_chunk_tokens).value) {
     return CheckedInt("chunk-tokens", *chunk, 1, PrefillWorker::kMaxChunk);
   }
-  return WorkerHost::WholeBlocks(WorkerHost::UsesDevice(backends) ? kDeviceChunk : kHostChunk);
+  return WorkerHost::StepTokens(WorkerHost::UsesDevice(backends) ? kDeviceChunk : kHostChunk);
 }
 
 }  // namespace

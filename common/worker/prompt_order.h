@@ -29,9 +29,15 @@ class PromptOrder {
   };
 
   // Returns the number of tokens of a step of `step_tokens` tokens that the oldest prompt gets,
-  // wherever it stands in the order: a quarter, in whole blocks, and at least one block.
+  // wherever it stands in the order: a quarter, in whole blocks, and at least one block. So in
+  // steps of one block it gets everything, and prompts are computed in the order of arrival.
   static int OldestShare(int step_tokens, int block_tokens) {
     return std::max(step_tokens / 4 / block_tokens, 1) * block_tokens;
+  }
+  // Returns the number of tokens of a step that should have about `wanted_tokens`: whole blocks,
+  // and at least four, so that the oldest prompt gets no more than a quarter.
+  static int StepTokens(int wanted_tokens, int block_tokens) {
+    return std::max((wanted_tokens + block_tokens - 1) / block_tokens, 4) * block_tokens;
   }
 
   // Notes that a step has computed `tokens` tokens of prompts in `time`, and that it could have had

@@ -27,6 +27,19 @@ std::vector<uint64_t> Sorted(PromptOrder order, std::vector<Prompt> prompts) {
 
 using Ids = std::vector<uint64_t>;
 
+TEST(PromptOrderTest, StepsAreFourWholeBlocksOrMore) {
+  EXPECT_EQ(PromptOrder::StepTokens(128, 16), 128);
+  EXPECT_EQ(PromptOrder::StepTokens(512, 64), 512);
+  EXPECT_EQ(PromptOrder::StepTokens(128, 24), 144);
+  EXPECT_EQ(PromptOrder::StepTokens(128, 128), 512);
+  for (int block_tokens = 1; block_tokens <= 1024; ++block_tokens) {
+    const int step = PromptOrder::StepTokens(128, block_tokens);
+    EXPECT_EQ(step % block_tokens, 0) << block_tokens;
+    EXPECT_GE(step, 128);
+    EXPECT_LE(PromptOrder::OldestShare(step, block_tokens), step / 4) << block_tokens;
+  }
+}
+
 TEST(PromptOrderTest, WithoutDueTimesTheFewestTokensGoFirstAndThenTheOldest) {
   EXPECT_EQ(Sorted(PromptOrder(), {{1, 500}, {2, 20}, {3, 100}, {4, 20}}), (Ids{2, 4, 3, 1}));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include <arpa/inet.h>
@@ -26,6 +27,7 @@
 #include "common/worker/auto_flag.h"
 #include "common/worker/cache_proto.h"
 #include "common/worker/load_teller.h"
+#include "common/worker/prompt_order.h"
 #include "common/worker/worker_metrics.h"
 #include "common/worker/worker_proto.h"
 #include "kv_transfer/device/device_transport.h"
@@ -217,9 +219,9 @@ bool WorkerHost::UsesDevice(const std::vector<BackendFactory>& backends) {
   return ChosenBackend(backends).on_device();
 }
 
-int WorkerHost::WholeBlocks(int tokens) {
-  const int block = std::clamp(absl::GetFlag(FLAGS_block_tokens).value.value_or(1), 1, 1024);
-  return (tokens + block - 1) / block * block;
+int WorkerHost::StepTokens(int tokens) {
+  const std::optional<int32_t> block = absl::GetFlag(FLAGS_block_tokens).value;
+  return block ? PromptOrder::StepTokens(tokens, std::clamp(*block, 1, 1024)) : tokens;
 }
 
 std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,

@@ -54,8 +54,9 @@ class WorkerHost {
   // Returns true if the backend that --backend chooses computes on a device. A backend that does
   // not exist ends the process with a message.
   static bool UsesDevice(const std::vector<BackendFactory>& backends);
-  // Rounds up to whole KV blocks, if --block-tokens is given.
-  static int WholeBlocks(int tokens);
+  // Returns PromptOrder::StepTokens for blocks of --block-tokens. With --block-tokens=auto,
+  // `tokens` must be four blocks or more, and whole ones.
+  static int StepTokens(int tokens);
 
   const ModelHost& model() const { return model_; }
   KvPlane* plane() { return plane_.get(); }
