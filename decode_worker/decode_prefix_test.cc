@@ -178,6 +178,32 @@ TEST_P(DecodePrefixTest, TheWaitForAPullIsBounded) {
   ExpectAllBack();
 }
 
+// A prompt with the same tokens is computed here, one block in three seconds. Its owner would give
+// the ticket up if nothing pulled its KV for 45 s.
+TEST_P(DecodePrefixTest, TheWaitForBlocksThatAreComputedIsBoundedForTicketsAltogether) {
+  Start(64, {.chunk_tokens = kBlockTokens});
+  const auto tokens = RandomTokens(60);
+  const auto handover = ReadyOf(tokens, 6);
+  Record computed, waiting;
+  ASSERT_TRUE(Submit(JobOf(tokens, 6), &computed).ok());
+  WorkerTurn();
+  ASSERT_TRUE(Submit(Job(*handover, 6), &waiting).ok());
+  const absl::Time begin = now_;
+  WorkerTurn();
+  EXPECT_FALSE(waiting.reserved);
+  while (!waiting.reserved && !computed.ended) {
+    now_ += absl::Seconds(3);
+    WorkerTurn();
+  }
+  EXPECT_TRUE(waiting.reserved);
+  EXPECT_GT(waiting.cached, 0);
+  EXPECT_LT(now_ - begin, NameWait::kLimit + absl::Seconds(3));
+  Settle();
+  EXPECT_EQ(computed.ids(), handover->answer);
+  EXPECT_EQ(waiting.ids(), handover->answer);
+  ExpectAllBack();
+}
+
 TEST_P(DecodePrefixTest, APromptWaitsForBlocksThatArePulled) {
   Start();
   const auto tokens = RandomTokens(20);

@@ -211,6 +211,7 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
   sequence->rope_reach = RopeReach(rope_, sequence->job.original_prompt_tokens, sequence->tokens());
   const bool queued = !sequence->job.ticket;
   sequence->state = queued ? State::kQueued : State::kAwaiting;
+  sequence->wait.for_all_blocks = !queued;
   int of_its_kind = 0;
   for (const auto& [id, other] : sequences_) {
     of_its_kind += (other.state == State::kQueued) == queued;

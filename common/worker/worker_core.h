@@ -57,8 +57,11 @@ struct PrefixCacheSettings {
 // A sequence's wait for a block that is being computed or pulled for another sequence. The wait is
 // bounded: the other sequence may be slow, and the KV can always be computed here.
 struct NameWait {
-  static constexpr absl::Duration kLimit = absl::Seconds(5);  // max time for one more block
-  std::optional<absl::Time> since;                            // set while the sequence waits
+  static constexpr absl::Duration kLimit = absl::Seconds(5);
+  // False: kLimit is the max time for one more block. True: it is the max time for all blocks
+  // together. A sequence with a ticket must not wait for longer, because the ticket expires.
+  bool for_all_blocks = false;
+  std::optional<absl::Time> since;  // set while the sequence waits
   size_t found = 0;  // leading blocks that were found when the wait began
   bool over = false;
 
@@ -69,7 +72,7 @@ struct NameWait {
       since.reset();
       return false;
     }
-    if (!since || now_found > found) {
+    if (!since || (now_found > found && !for_all_blocks)) {
       since = now;
       found = now_found;
     }
