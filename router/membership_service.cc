@@ -14,6 +14,7 @@
 #include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/limits.h"
+#include "common/rpc/raw_request.h"
 #include "common/rpc/status.h"
 #include "router/core/worker_caches.h"
 
@@ -81,14 +82,14 @@ absl::Status JudgeIdentity(const v1::Registration& worker, const grpc::Status& c
 // One Attach stream. It is in one of four states: a read is pending; the core has not yet taken the
 // last report; the router asks which process answers at the worker's address; or the stream is
 // closed.
-class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
+class AttachCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // Functions and values that the stream gets from the service.
   struct Service {
     std::function<void(CoreEvent)> tell;
     std::function<void(const absl::Status& why)> warn_refused;
-    std::function<void()> awaits_message;
-    std::function<void(size_t bytes)> message_came;
+    std::function<Connections::Awaited()> awaits_message;
+    std::function<void(const Connections::Awaited& awaited, size_t bytes)> message_came;
     std::function<void()> cancelled;
     std::function<void()> done;
     std::string token;
@@ -133,8 +134,8 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
 
  private:
   void Read() {
-    service_.awaits_message();
-    StartRead(&report_);
+    awaited_ = service_.awaits_message();
+    StartRead(&bytes_);
   }
 
   // Finishes the closed stream once nothing is pending that uses this object.
@@ -143,16 +144,21 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   }
 
   void Write(const v1::Peers& peers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    *command_.mutable_peers() = peers;
+    v1::RouterCommand command;
+    *command.mutable_peers() = peers;
+    const grpc::Slice bytes(command.SerializeAsString());
+    command_ = grpc::ByteBuffer(&bytes, 1);
     writing_ = true;
     StartWrite(&command_);
   }
 
   void OnReadDone(bool ok) override {
-    service_.message_came(ok ? report_.ByteSizeLong() : 0);
+    service_.message_came(awaited_, ok ? bytes_.Length() : 0);
+    // If the read has failed, the worker has ended its side of the stream, or is gone.
     absl::Status status;
     if (ok) {
-      status = Check();
+      status = Parse();
+      if (status.ok()) status = Check();
       if (status.ok()) {
         {
           MutexLock lock(&mutex_);
@@ -213,16 +219,28 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     FinishIfIdle();
   }
 
-  absl::Status Check() {
-    if (const size_t bytes = report_.ByteSizeLong(); bytes > kMaxReportBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a message of the worker has ", bytes, " bytes; at most ", kMaxReportBytes));
+  // Turns the bytes that were read into `report_`.
+  absl::Status Parse() {
+    grpc::ByteBuffer bytes;
+    bytes.Swap(&bytes_);
+    if (const size_t length = bytes.Length(); length > kMaxReportBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("a message of the worker has ", length,
+                                                     " bytes; at most ", kMaxReportBytes));
     }
+    return ParseRequest(bytes, &report_);
+  }
+
+  absl::Status Check() {
     if (!registered_) {
       if (!report_.has_registration()) {
         return absl::InvalidArgumentError("the first message of Attach must be a registration");
       }
       const std::string& address = report_.registration().address();
+      if (address.size() > MembershipService::kMaxAddressBytes) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("a worker registered with an address of ", address.size(),
+                         " bytes; an address has at most ", MembershipService::kMaxAddressBytes));
+      }
       if (!IsHostPort(address) || PortOf(address) == 0) {
         return absl::InvalidArgumentError(
             absl::StrCat("a worker registered with address '", address,
@@ -266,11 +284,13 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   const AttachKey key_;
   const Service service_;
   std::shared_ptr<AttachCall> self_;
-  v1::WorkerReport report_;  // Owned by the pending read, or else by the pending identity call.
+  grpc::ByteBuffer bytes_;        // Owned by the pending read.
+  Connections::Awaited awaited_;  // Belongs to the pending read.
+  v1::WorkerReport report_;       // The last message. Owned by the pending identity call.
   const absl::Time began_ = SteadyNow();
   std::atomic<bool> registered_ = false;  // Set only while a read is handled.
   Mutex mutex_;
-  v1::RouterCommand command_ ABSL_GUARDED_BY(mutex_);  // Owned by the pending write.
+  grpc::ByteBuffer command_ ABSL_GUARDED_BY(mutex_);  // Owned by the pending write.
   bool reading_ ABSL_GUARDED_BY(mutex_) = true;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
@@ -284,7 +304,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
 namespace {
 
 // A stream that is refused before anything is read from it.
-class Refused final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
+class Refused final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   Refused(const absl::Status& status, std::function<void()> cancelled, std::function<void()> done)
       : cancelled_(std::move(cancelled)), done_(std::move(done)) {
@@ -318,7 +338,7 @@ std::shared_ptr<AttachCall> MembershipService::Find(AttachKey attach) {
   return found == calls_.end() ? nullptr : found->second;
 }
 
-grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService::Attach(
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* MembershipService::Attach(
     grpc::CallbackServerContext* context) {
   const std::string peer = context->peer();
   connections_->RpcBegins(peer);
@@ -340,8 +360,9 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
   AttachCall::Service service = {
       .tell = tell_,
       .warn_refused = [this, peer](const absl::Status& why) { WarnRefused(peer, why); },
-      .awaits_message = [this, peer] { connections_->MessageAwaited(peer); },
-      .message_came = [this, peer](size_t bytes) { connections_->MessageCame(peer, bytes); },
+      .awaits_message = [this, peer] { return connections_->MessageAwaited(peer); },
+      .message_came = [this](const Connections::Awaited& awaited,
+                             size_t bytes) { connections_->MessageCame(awaited, bytes); },
       .cancelled = cancelled,
       .done =
           [this, key, peer, ended] {
@@ -372,14 +393,22 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
 }
 
 void MembershipService::WarnRefused(const std::string& peer, const absl::Status& why) {
+  uint64_t not_logged = 0;
   {
     const absl::Time now = SteadyNow();
     MutexLock lock(&mutex_);
     std::erase_if(warned_, [now](const auto& one) { return now >= one.second; });
-    if (!warned_.emplace(absl::StrCat(HostOf(peer), " ", why.message()), now + kSameWarning).second)
+    const std::string key = absl::StrCat(HostOf(peer), " ", why.message());
+    if (warned_.contains(key)) return;
+    if (warned_.size() == kMaxWarnings) {
+      ++not_logged_;
       return;
+    }
+    warned_.emplace(key, now + kSameWarning);
+    not_logged = std::exchange(not_logged_, 0);
   }
-  Log(Severity::kWarning, "attach_refused", {{"peer", peer}, {"because", why.message()}});
+  Log(Severity::kWarning, "attach_refused",
+      {{"peer", peer}, {"because", why.message()}, {"not_logged", not_logged}});
 }
 
 void MembershipService::Taken(AttachKey attach) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,14 +25,19 @@ class AttachCall;
 // core, which judges the content. A worker of another protocol version may not have WorkerIdentity:
 // its registration is passed on in any case, and the core refuses it.
 class MembershipService final
-    : public v1::Membership::WithCallbackMethod_Attach<v1::Membership::Service> {
+    : public v1::Membership::WithRawCallbackMethod_Attach<v1::Membership::Service> {
  public:
   // `tell` is called on any thread, and must not block. At most one report of each stream is on its
   // way to the core. A worker that does not answer at its address within `connect_limit` is
   // refused. A registration must come within `request_limit` after its stream began. Streams count
   // as RPCs of their connection, which has at most kStreams: a worker has one, and a message that
-  // is being read takes memory. `connections` outlives the service.
+  // is being read takes memory. A stream whose message is not valid ends with InvalidArgument.
+  // `connections` outlives the service.
   static constexpr int kStreams = 4;
+  // Longest address that a worker may register. A DNS name has at most 253 characters.
+  static constexpr size_t kMaxAddressBytes = 300;
+  // Max number of different refusals of which warnings are logged in a minute.
+  static constexpr size_t kMaxWarnings = 200;
   MembershipService(std::string token, absl::Duration connect_limit, absl::Duration request_limit,
                     Connections* connections, std::function<void(CoreEvent)> tell);
   // All streams must have ended: the server that offers this service is shut down first.
@@ -46,12 +53,12 @@ class MembershipService final
   void CloseAll(const absl::Status& status);
 
  private:
-  grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* Attach(
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Attach(
       grpc::CallbackServerContext* context) override;
   std::shared_ptr<AttachCall> Find(AttachKey attach);
   // Logs the warning `attach_refused`, but at most once a minute for each host and reason, because
-  // a refused worker tries again and again.
-  // Any thread.
+  // a refused worker tries again and again. Counts the refusals that are too many to remember. Any
+  // thread.
   void WarnRefused(const std::string& peer, const absl::Status& why);
 
   const std::string token_;
@@ -65,6 +72,7 @@ class MembershipService final
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   // Time until which a warning is not repeated, by host and reason.
   std::map<std::string, absl::Time> warned_ ABSL_GUARDED_BY(mutex_);
+  uint64_t not_logged_ ABSL_GUARDED_BY(mutex_) = 0;  // Refusals, since the last warning.
 };
 
 }  // namespace baton

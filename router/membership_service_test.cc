@@ -88,6 +88,57 @@ TEST_F(MembershipServiceTest, AMessageOfAWorkerThatIsTooLongIsRefused) {
   EXPECT_THAT(status.error_message(), HasSubstr("bytes; at most 1048576"));
 }
 
+TEST_F(MembershipServiceTest, AMessageOfAWorkerThatIsNotOneEndsTheStreamWithAReason) {
+  StartRouter();
+  v1::WorkerReport report;
+  report.mutable_registration()->set_address("127.0.0.1:50052");
+  const std::string bytes = report.SerializeAsString();
+  const grpc::Status status =
+      SendRaw("/baton.v1.Membership/Attach", bytes.substr(0, bytes.size() - 1));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("is not a valid baton.v1.WorkerReport"));
+}
+
+TEST_F(MembershipServiceTest, AnAddressThatIsTooLongIsRefusedAndNotRepeated) {
+  StartRouter();
+  v1::WorkerReport report;
+  report.mutable_registration()->set_address(std::string(100'000, 'a') + ":1");
+  const grpc::Status status = SendRaw("/baton.v1.Membership/Attach", report.SerializeAsString());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(),
+            "a worker registered with an address of 100002 bytes; an address has at most 300");
+  // A name of DNS has at most 253 characters.
+  report.mutable_registration()->set_address(std::string(253, 'a') + ":0");
+  EXPECT_THAT(SendRaw("/baton.v1.Membership/Attach", report.SerializeAsString()).error_message(),
+              HasSubstr("aaa:0'; it takes HOST:PORT"));
+}
+
+// Each warning is remembered for a minute, and a worker may name any address.
+TEST_F(MembershipServiceTest, OfManyDifferentRefusalsNotAllAreLogged) {
+  StartRouter();
+  ::testing::internal::CaptureStderr();
+  SetLogLevel(Severity::kInfo);
+  for (size_t i = 0; i < MembershipService::kMaxWarnings + 5; ++i) {
+    v1::WorkerReport report;
+    // No program listens at these addresses, which are all of this machine.
+    report.mutable_registration()->set_address(absl::StrCat("127.1.", i / 100, ".", i % 100, ":1"));
+    grpc::Status status;
+    do {
+      // A client knows of the end of its stream a little earlier than the router.
+      status = SendRaw("/baton.v1.Membership/Attach", report.SerializeAsString());
+    } while (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << status.error_message();
+  }
+  SetLogLevel(Severity::kError);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  size_t refusals = 0;
+  for (size_t at = log.find("attach_refused"); at != log.npos;
+       at = log.find("attach_refused", at + 1)) {
+    ++refusals;
+  }
+  EXPECT_EQ(refusals, MembershipService::kMaxWarnings);
+}
+
 TEST_F(MembershipServiceTest, AttachStreamsCountForTheirConnection) {
   RouterServer::Options options;
   options.connections.cancels_per_second = 20;

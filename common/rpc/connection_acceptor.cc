@@ -40,7 +40,10 @@ std::string AddressOf(const sockaddr_storage& address, int* port) {
     *port = ntohs(in6.sin6_port);
     if (!IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
       inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
-      return absl::StrCat("ipv6:%5B", text, "%5D");
+      // The number of the interface to which an address of the link belongs.
+      const std::string scope =
+          in6.sin6_scope_id == 0 ? "" : absl::StrCat("%25", in6.sin6_scope_id);
+      return absl::StrCat("ipv6:%5B", text, scope, "%5D");
     }
     inet_ntop(AF_INET, &in6.sin6_addr.s6_addr[12], text, sizeof text);
   } else {

@@ -7,6 +7,7 @@
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,6 +21,9 @@ namespace {
 constexpr uint64_t kBesideMessage = 2 << 10;
 // Bytes per second that a connection sends besides messages, for example to confirm what it got.
 constexpr double kOtherBytesPerSecond = 256 << 10;
+// Time after which the server knows of an RPC that gRPC has read from a connection. On a busy
+// machine it may be a second or two.
+constexpr absl::Duration kLate = absl::Seconds(5);
 
 // Returns the number of bytes that have come on a connection, or 0 if the kernel doesn't know it.
 uint64_t BytesReceived(int fd) {
@@ -28,6 +32,12 @@ uint64_t BytesReceived(int fd) {
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
   const size_t needed = offsetof(tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received;
   return length < needed ? 0 : info.tcpi_bytes_received;
+}
+
+// Returns true if nothing more comes on a connection. gRPC then cancels its RPCs.
+bool HasEnded(int fd) {
+  pollfd end = {.fd = fd, .events = POLLRDHUP, .revents = 0};
+  return poll(&end, 1, 0) > 0;
 }
 
 }  // namespace
@@ -90,13 +100,14 @@ void Connections::RpcBegins(absl::string_view peer) {
   {
     MutexLock lock(&mutex_);
     Connection* const connection = Find(peer);
-    if (connection == nullptr || ++connection->rpcs <= limits_.streams) return;
+    if (connection == nullptr || ++connection->rpcs <= limits_.cut_above()) return;
     if (!Cut(connection)) return;
   }
   Log(Severity::kWarning, "connection_cut",
       {{"peer", peer},
-       {"because", absl::StrCat("it has more than ", limits_.streams, " open RPCs, which is the ",
-                                "limit that it was told")}});
+       {"because",
+        absl::StrCat("it has more than ", limits_.cut_above(), " open RPCs, and was told that ",
+                     limits_.streams, " is the limit")}});
 }
 
 void Connections::RpcEnds(absl::string_view peer) {
@@ -114,7 +125,8 @@ void Connections::RpcCancelled(absl::string_view peer, absl::Time now) {
       connection->second_began = now;
       connection->cancelled = 0;
     }
-    if (++connection->cancelled <= limits_.cancels_per_second || !Cut(connection)) return;
+    if (++connection->cancelled <= limits_.cancels_per_second) return;
+    if (HasEnded(connection->copy) || !Cut(connection)) return;
   }
   Log(Severity::kWarning, "connection_cut",
       {{"peer", peer},
@@ -122,24 +134,54 @@ void Connections::RpcCancelled(absl::string_view peer, absl::Time now) {
                                 " RPCs within a second")}});
 }
 
-void Connections::MessageAwaited(absl::string_view peer) {
+Connections::Awaited Connections::MessageAwaited(absl::string_view peer) {
   MutexLock lock(&mutex_);
   const auto key = key_of_.find(peer);
-  if (key == key_of_.end()) return;
+  if (key == key_of_.end()) return {};
   Connection& connection = connections_.at(key->second);
-  if (connection.awaited++ > 0) return;
-  connection.accounted = BytesReceived(connection.copy);
-  connection.looked = absl::InfinitePast();
-  awaiting_.insert(key->second);
+  if (connection.awaited.empty()) {
+    connection.received = BytesReceived(connection.copy);
+    connection.accounted = connection.received;
+    connection.looked = absl::InfinitePast();
+    connection.lately = connection.before = connection.received;
+    connection.noted = absl::InfinitePast();
+    awaiting_.insert(key->second);
+  }
+  connection.awaited.insert(connection.before);
+  // The kernel is not asked for each message, so the number may be some milliseconds old.
+  return {.key = key->second, .received = connection.received, .before = connection.before};
 }
 
-void Connections::MessageCame(absl::string_view peer, size_t bytes) {
+void Connections::MessageCame(const Awaited& awaited, size_t bytes) {
   MutexLock lock(&mutex_);
-  const auto key = key_of_.find(peer);
-  if (key == key_of_.end()) return;
-  Connection& connection = connections_.at(key->second);
+  const auto found = connections_.find(awaited.key);
+  if (found == connections_.end()) return;
+  Connection& connection = found->second;
+  const auto wait = connection.awaited.find(awaited.before);
+  if (wait == connection.awaited.end()) return;
+  connection.awaited.erase(wait);
   if (bytes > 0) connection.accounted += bytes + kBesideMessage;
-  if (--connection.awaited == 0) awaiting_.erase(key->second);
+  if (connection.awaited.empty()) {
+    awaiting_.erase(awaited.key);
+  } else {
+    connection.accounted = std::max(connection.accounted, *connection.awaited.begin());
+  }
+}
+
+uint64_t Connections::BytesSince(const Awaited& awaited) const {
+  MutexLock lock(&mutex_);
+  const auto found = connections_.find(awaited.key);
+  if (found == connections_.end()) return 0;
+  const uint64_t received = BytesReceived(found->second.copy);
+  return received - std::min(awaited.received, received);
+}
+
+uint64_t Connections::UnfinishedBytes(absl::string_view peer) const {
+  MutexLock lock(&mutex_);
+  const Connection* const connection = Find(peer);
+  if (connection == nullptr || connection->awaited.empty()) return 0;
+  const uint64_t received = BytesReceived(connection->copy);
+  return received - std::min(connection->accounted, received);
 }
 
 void Connections::CutIfUnfinished(absl::Time now) {
@@ -155,6 +197,12 @@ void Connections::CutIfUnfinished(absl::Time now) {
             kOtherBytesPerSecond * absl::ToDoubleSeconds(now - connection.looked));
       }
       connection.looked = now;
+      connection.received = received;
+      if (connection.noted == absl::InfinitePast()) connection.noted = now;
+      if (now - connection.noted >= kLate) {
+        connection.before = std::exchange(connection.lately, received);
+        connection.noted = now;
+      }
       connection.accounted = std::min(connection.accounted, received);
       if (received - connection.accounted <= limits_.unfinished_bytes) continue;
       if (Cut(&connection)) cut.push_back(connection.peer);
@@ -169,6 +217,11 @@ void Connections::CutIfUnfinished(absl::Time now) {
 }
 
 Connections::Connection* Connections::Find(absl::string_view peer) {
+  const auto key = key_of_.find(peer);
+  return key == key_of_.end() ? nullptr : &connections_.at(key->second);
+}
+
+const Connections::Connection* Connections::Find(absl::string_view peer) const {
   const auto key = key_of_.find(peer);
   return key == key_of_.end() ? nullptr : &connections_.at(key->second);
 }

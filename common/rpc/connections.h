@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -16,10 +17,18 @@ namespace baton {
 struct ConnectionLimits {
   int connections = 4096;  // max open connections; each one takes two descriptors
   int per_address = 0;     // max open connections from one IP address; 0: no limit
-  // Max RPCs that are open on one connection at the same time. gRPC tells it to the clients.
+  // Max RPCs that are open on one connection at the same time. gRPC tells it to the clients, and
+  // itself ends the connection of a client that has confirmed it and goes on.
   int streams = 4096;
+  // Returns the number of open RPCs above which a connection is cut. For gRPC and its clients, an
+  // RPC has ended as soon as it was cancelled or its status was sent, and another one may begin.
+  // The server hears of the end later, so a client that keeps to the limit may replace all its RPCs
+  // at once. Besides, up to about a thousand cancelled ones may wait with long texts for their
+  // turn.
+  int cut_above() const { return 2 * streams + 1024; }
   // Max RPCs that a client may cancel on one connection within a second. If it cancels more, the
-  // connection is cut. RPCs that end because of their deadline do not count. 0: no limit.
+  // connection is cut. RPCs that end because of their deadline do not count, nor do those that end
+  // because their connection has ended. 0: no limit.
   int cancels_per_second = 200;
   // Max bytes that the server holds of messages that are still coming on one connection. If it has
   // sent more, the connection is cut. 0: no limit.
@@ -61,19 +70,38 @@ class Connections {
   void EndAll();
 
   // Tell of an RPC that a client has begun or cancelled, or that has ended. A connection is cut if
-  // it has more open RPCs than the limit, or if too many were cancelled. `peer` is
+  // it has far more open RPCs than the limit, or if too many were cancelled. `peer` is
   // ServerContext::peer(), for example ipv4:127.0.0.1:5000.
   void RpcBegins(absl::string_view peer);
   void RpcCancelled(absl::string_view peer, absl::Time now);
   void RpcEnds(absl::string_view peer);
 
+  // A message for which the server waits.
+  struct Awaited {
+    uint64_t key = 0;       // the connection
+    uint64_t received = 0;  // bytes that the connection had sent when the wait began
+    // The same, but some seconds earlier. All bytes of the message came later: gRPC reads the first
+    // ones before the server knows of the RPC.
+    uint64_t before = 0;
+  };
   // Tell that the server waits for a message on an RPC of this connection, and that it no longer
   // does, because the message has come with this number of bytes or won't come (0).
   //
   // gRPC 1.51 knows the length of a message when it begins, but compares it with the limit only
-  // when it has read all of it. So the kernel is asked how much each connection has sent.
-  void MessageAwaited(absl::string_view peer);
-  void MessageCame(absl::string_view peer, size_t bytes);
+  // when it has read all of it. So the kernel is asked how much each connection has sent. It can't
+  // tell how much of that belongs to a message that won't come. But when a wait ends, all bytes
+  // that came some seconds before the waits that go on belong to no message that is still coming.
+  Awaited MessageAwaited(absl::string_view peer);
+  void MessageCame(const Awaited& awaited, size_t bytes);
+  // Returns the number of bytes that the connection has sent since the wait began, or 0 if it has
+  // ended.
+  uint64_t BytesSince(const Awaited& awaited) const;
+  // Returns the number of bytes that CutIfUnfinished compares with the limit: at most as many does
+  // the server hold of messages of this connection that are still coming.
+  uint64_t UnfinishedBytes(absl::string_view peer) const;
+  // The longest message that the server takes. Called before there are connections.
+  void SetMaxMessage(size_t bytes) { max_message_bytes_ = bytes; }
+  size_t max_message_bytes() const { return max_message_bytes_; }
   // Cuts connections that have sent more than the limit of messages that are still coming. Called
   // every kLook, as long as there are connections.
   static constexpr absl::Duration kLook = absl::Milliseconds(20);
@@ -90,20 +118,27 @@ class Connections {
     absl::Time second_began = absl::InfinitePast();  // the second of `cancelled`
     int cancelled = 0;                               // RPCs, in that second
     bool cut = false;
-    int awaited = 0;  // messages
-    // Bytes that the connection had sent when `awaited` was 0 the last time, and those of messages
-    // that came since. If it has sent more, that is of messages that are still coming.
+    std::multiset<uint64_t> awaited;  // Awaited::before of each message
+    // Bytes that the connection has sent and that belong to no message that is still coming: those
+    // from before any of these messages began, and those of messages that have come.
     uint64_t accounted = 0;
+    uint64_t received = 0;  // at the last look
     absl::Time looked = absl::InfinitePast();
+    // Bytes that the connection had sent at `noted`, and those that it had sent kLate or more
+    // before that.
+    uint64_t lately = 0, before = 0;
+    absl::Time noted = absl::InfinitePast();
   };
 
   // Returns the connection of a peer, or null.
   Connection* Find(absl::string_view peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  const Connection* Find(absl::string_view peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Cuts a connection. gRPC then reads its end, and cancels the RPCs that are open on it. Returns
   // false if the connection has been cut before.
   bool Cut(Connection* connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ConnectionLimits limits_;
+  std::atomic<size_t> max_message_bytes_ = SIZE_MAX;
   mutable Mutex mutex_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // EndAll was called.
   std::map<uint64_t, Connection> connections_ ABSL_GUARDED_BY(mutex_);

@@ -1,15 +1,18 @@
 #include "common/rpc/connections.h"
 
 #include <cerrno>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <ifaddrs.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -20,6 +23,7 @@
 #include "common/base/host_port.h"
 #include "common/base/listen_check.h"
 #include "common/base/steady_time.h"
+#include "common/rpc/limits.h"
 #include "common/rpc/one_request_call.h"
 #include "common/rpc/rpc_server.h"
 #include "gmock/gmock.h"
@@ -32,8 +36,9 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kEcho[] = "/test.Echo/Echo";
+constexpr absl::Duration kPatience = absl::Seconds(20);
 
-// A service that answers each request with itself.
+// A service that answers each request with itself, at once or when it is told to.
 class EchoService final : public OneRequestService {
  public:
   EchoService(Connections* connections, absl::Duration limit)
@@ -42,26 +47,73 @@ class EchoService final : public OneRequestService {
               [this](grpc::CallbackServerContext* context) { return new EchoCall(this, context); });
   }
 
+  // From now on requests are not answered, until Answer() is called.
+  void Hold() {
+    MutexLock lock(&mutex_);
+    hold_ = true;
+  }
+  void Answer() {
+    MutexLock lock(&mutex_);
+    hold_ = false;
+    for (EchoCall* call : std::exchange(held_, {})) call->Answer();
+  }
+  // Waits until so many requests are held. Returns false if that takes too long.
+  bool AwaitHeld(size_t requests) {
+    const absl::Time until = SteadyNow() + kPatience;
+    MutexLock lock(&mutex_);
+    while (held_.size() < requests && SteadyNow() < until) {
+      changed_.WaitFor(&mutex_, until - SteadyNow());
+    }
+    return held_.size() >= requests;
+  }
+  // Waits for the next RPC that ends without its request, and returns why. Returns OK if that takes
+  // too long.
+  absl::Status AwaitEndWithoutRequest() {
+    const absl::Time until = SteadyNow() + kPatience;
+    MutexLock lock(&mutex_);
+    while (without_request_.empty() && SteadyNow() < until) {
+      changed_.WaitFor(&mutex_, until - SteadyNow());
+    }
+    if (without_request_.empty()) return absl::OkStatus();
+    absl::Status status = without_request_.front();
+    without_request_.pop_front();
+    return status;
+  }
+
  private:
   class EchoCall final : public OneRequestCall {
    public:
-    EchoCall(OneRequestService* service, grpc::CallbackServerContext* context)
-        : OneRequestCall(service, context) {}
+    EchoCall(EchoService* service, grpc::CallbackServerContext* context)
+        : OneRequestCall(service, context), service_(service) {}
+    void Answer() { StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK); }
 
    private:
     void OnRequest(const grpc::ByteBuffer& request) override {
       answer_ = request;
-      StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
+      MutexLock lock(&service_->mutex_);
+      if (!service_->hold_) return Answer();
+      service_->held_.push_back(this);
+      service_->changed_.SignalAll();
     }
     void EndWithoutRequest(const absl::Status& status) override {
       Finish({static_cast<grpc::StatusCode>(status.code()), std::string(status.message())});
+      MutexLock lock(&service_->mutex_);
+      service_->without_request_.push_back(status);
+      service_->changed_.SignalAll();
     }
     void OnDone() override {
       OneRequestCall::OnDone();
       delete this;
     }
+    EchoService* const service_;
     grpc::ByteBuffer answer_;
   };
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool hold_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<EchoCall*> held_ ABSL_GUARDED_BY(mutex_);
+  std::deque<absl::Status> without_request_ ABSL_GUARDED_BY(mutex_);
 };
 
 // A client that writes HTTP/2 frames by itself, so that it can break the rules (RFC 9113).
@@ -73,12 +125,17 @@ class RawClient {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(static_cast<uint16_t>(port));
-    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    EXPECT_TRUE(connected_);
+  }
+  explicit RawClient(sockaddr_in6 address) : fd_(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   }
   ~RawClient() { close(fd_); }
   RawClient(const RawClient&) = delete;
   RawClient& operator=(const RawClient&) = delete;
 
+  bool connected() const { return connected_; }
   void Send(const std::string& bytes) { send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
   void Begin() { Send(absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Frame(4, 0, 0, ""))); }
   // Begins an RPC, and sends no request.
@@ -90,6 +147,15 @@ class RawClient {
                      Header(":authority", "test"), Header("te", "trailers"),
                      Header("content-type", "application/grpc"), Header("grpc-timeout", timeout))));
   }
+  // Sends a part of the request of the RPC that it began last. The whole request has `bytes`. With
+  // `last`, the client sends nothing more for this RPC.
+  void SendRequest(size_t bytes, size_t part, bool last) {
+    std::string message(1, '\0');
+    for (const int shift : {24, 16, 8, 0}) message += static_cast<char>(bytes >> shift);
+    Send(Frame(0, last ? 1 : 0, next_stream_, message + std::string(part, 'x')));
+  }
+  // Ends its side of the RPC that it began last, and sends no request.
+  void EndRequests() { Send(Frame(0, 1, next_stream_, "")); }
   // Cancels the RPC that it began last.
   void CancelCall() { Send(Frame(3, 0, next_stream_, std::string("\0\0\0\x8", 4))); }
   // Reads until the server closes the connection, but not longer than `limit`. Returns whether it
@@ -125,17 +191,22 @@ class RawClient {
   }
 
   const int fd_;
+  bool connected_ = false;
   uint32_t next_stream_ = static_cast<uint32_t>(-1);
 };
 
 class ConnectionsTest : public ::testing::Test {
  protected:
-  void Start(ConnectionLimits limits, absl::Duration request_limit = absl::Seconds(60)) {
+  void Start(ConnectionLimits limits, absl::Duration request_limit = absl::Seconds(60),
+             size_t max_message_bytes = kMaxMessageBytes,
+             const std::string& listen = "127.0.0.1:0") {
     server_ = nullptr;  // one of an earlier call, which uses the objects below
     connections_ = std::make_unique<Connections>(limits);
     service_ = std::make_unique<EchoService>(connections_.get(), request_limit);
-    auto server = RpcServer::Start(
-        {.listen = "127.0.0.1:0", .services = {service_.get()}, .connections = connections_.get()});
+    auto server = RpcServer::Start({.listen = listen,
+                                    .services = {service_.get()},
+                                    .connections = connections_.get(),
+                                    .max_message_bytes = max_message_bytes});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -312,6 +383,19 @@ TEST_F(ConnectionsTest, CancelsAreCountedBySecond) {
   close(ends[1]);
 }
 
+// gRPC cancels the RPCs of a connection that has ended.
+TEST_F(ConnectionsTest, AClientThatGoesAwayWithManyRpcsIsNotTakenForARudeOne) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  Connections connections({.cancels_per_second = 3});
+  connections.Enter(1, "ipv4:10.0.0.1", 5000, ends[0]);
+  close(ends[1]);
+  for (int i = 0; i < 10; ++i) {
+    connections.RpcCancelled("ipv4:10.0.0.1:5000", absl::UnixEpoch());
+  }
+  EXPECT_EQ(connections.counters().cut, 0u);
+}
+
 // A TCP connection on loopback. `server` is the end that a server has accepted.
 struct TcpPair {
   TcpPair() {
@@ -355,9 +439,9 @@ TEST_F(ConnectionsTest, AConnectionWhoseMessageIsTooLongIsCutBeforeAllOfItIsTher
   // One RPC's message does not come, and those of many others do.
   connections.MessageAwaited(kPeer);
   for (int i = 0; i < 100; ++i) {
-    connections.MessageAwaited(kPeer);
+    const Connections::Awaited message = connections.MessageAwaited(kPeer);
     tcp.Move(50 << 10);
-    connections.MessageCame(kPeer, 50 << 10);
+    connections.MessageCame(message, 50 << 10);
     ASSERT_FALSE(cut()) << i;
   }
   tcp.Move(1000 << 10);
@@ -374,7 +458,7 @@ TEST_F(ConnectionsTest, WhatAConnectionSendsBesidesMessagesDoesNotCutIt) {
   Connections connections({.unfinished_bytes = 1 << 20});
   connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
   absl::Time now = absl::UnixEpoch();
-  connections.MessageAwaited(kPeer);
+  Connections::Awaited message = connections.MessageAwaited(kPeer);
   for (int second = 0; second < 60; ++second) {
     tcp.Move(100 << 10);
     connections.CutIfUnfinished(now);
@@ -385,10 +469,58 @@ TEST_F(ConnectionsTest, WhatAConnectionSendsBesidesMessagesDoesNotCutIt) {
   for (int i = 0; i < 10; ++i) {
     tcp.Move(900 << 10);
     connections.CutIfUnfinished(now);
-    connections.MessageCame(kPeer, 0);
-    connections.MessageAwaited(kPeer);
+    connections.MessageCame(message, 0);
+    message = connections.MessageAwaited(kPeer);
   }
   EXPECT_EQ(connections.counters().cut, 0u);
+}
+
+// On a proxy's connection, there may always be some message that is still coming. Messages that
+// were broken off must not add up there.
+TEST_F(ConnectionsTest, MessagesThatWereBrokenOffCountOnlyAsLongAsOlderOnesAreComing) {
+  constexpr absl::string_view kPeer = "ipv4:10.0.0.1:5000";
+  TcpPair tcp;
+  Connections connections({.unfinished_bytes = 8 << 20});
+  connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
+  absl::Time now = absl::UnixEpoch();
+  const auto second = [&] {
+    tcp.Move(500 << 10);
+    connections.CutIfUnfinished(now);
+    now += absl::Seconds(1);
+  };
+  Connections::Awaited message = connections.MessageAwaited(kPeer);
+  for (int i = 0; i < 60; ++i) {
+    const Connections::Awaited next = connections.MessageAwaited(kPeer);
+    second();
+    ASSERT_EQ(connections.counters().cut, 0u) << i;
+    connections.MessageCame(message, 0);
+    message = next;
+  }
+  // Those that are broken off while one and the same message is coming might be bytes of that one.
+  for (int i = 0; i < 60 && connections.counters().cut == 0; ++i) {
+    const Connections::Awaited other = connections.MessageAwaited(kPeer);
+    second();
+    connections.MessageCame(other, 0);
+  }
+  EXPECT_EQ(connections.counters().cut, 1u);
+}
+
+// gRPC may have read much of a message before the server knows of its RPC.
+TEST_F(ConnectionsTest, BytesThatCameBeforeTheirRpcWasKnownCount) {
+  constexpr absl::string_view kPeer = "ipv4:10.0.0.1:5000";
+  TcpPair tcp;
+  Connections connections({.unfinished_bytes = 1 << 20});
+  connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
+  const absl::Time now = absl::UnixEpoch();
+  const Connections::Awaited first = connections.MessageAwaited(kPeer);
+  tcp.Move(900 << 10);
+  connections.CutIfUnfinished(now);
+  connections.MessageAwaited(kPeer);
+  connections.MessageCame(first, 0);
+  EXPECT_EQ(connections.UnfinishedBytes(kPeer), 900u << 10);
+  tcp.Move(200 << 10);
+  connections.CutIfUnfinished(now);
+  EXPECT_EQ(connections.counters().cut, 1u);
 }
 
 TEST_F(ConnectionsTest, AConnectionWithTooManyOpenRpcsIsCut) {
@@ -397,7 +529,7 @@ TEST_F(ConnectionsTest, AConnectionWithTooManyOpenRpcsIsCut) {
     Start({.streams = 30});
     RawClient rude(port());
     rude.Begin();
-    for (int i = 0; i < 31; ++i) rude.BeginCall(method);
+    for (int i = 0; i <= connections_->limits().cut_above(); ++i) rude.BeginCall(method);
     EXPECT_TRUE(rude.Closed(absl::Seconds(20)));
     EXPECT_EQ(connections_->counters().cut, 1u);
     EXPECT_TRUE(Check(NewChannel()).ok());
@@ -406,11 +538,11 @@ TEST_F(ConnectionsTest, AConnectionWithTooManyOpenRpcsIsCut) {
 
 // More RPCs one after the other than may be open at once.
 TEST_F(ConnectionsTest, RpcsThatHaveEndedDoNotCount) {
-  Start({.streams = 100, .cancels_per_second = 0});
+  Start({.streams = 10, .cancels_per_second = 0});
   const auto channel = NewChannel();
   const auto health = grpc::health::v1::Health::NewStub(channel);
   const auto unknown = v1::Inference::NewStub(channel);  // the server does not have it
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i <= connections_->limits().cut_above(); ++i) {
     ASSERT_TRUE(Check(channel).ok());
     grpc::ClientContext context, other;
     grpc::health::v1::HealthCheckResponse response;
@@ -447,6 +579,10 @@ class SlowCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
     while (!ended_) changed_.Wait(&mutex_);
     return status_;
   }
+  bool ended() {
+    MutexLock lock(&mutex_);
+    return ended_;
+  }
   size_t answer_bytes() const { return answer_.Length(); }
   void Cancel() { context_.TryCancel(); }
 
@@ -465,6 +601,73 @@ class SlowCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
   grpc::Status status_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
+
+// For gRPC and for the client, an RPC that was cancelled has ended. The server may still need some
+// time for it.
+TEST_F(ConnectionsTest, AClientThatKeepsToTheLimitMayReplaceItsRpcsBeforeTheServerHasEndedThem) {
+  constexpr int kStreams = 100;
+  Start({.streams = kStreams, .cancels_per_second = 0});
+  service_->Hold();
+  grpc::GenericStub stub(NewChannel());
+  const auto replace = [&] {
+    std::vector<std::unique_ptr<SlowCall>> calls;
+    for (int i = 0; i < kStreams; ++i) calls.push_back(std::make_unique<SlowCall>(&stub));
+    for (const auto& call : calls) call->SendRequest("text");
+    return calls;
+  };
+  const int rounds = connections_->limits().cut_above() / kStreams;
+  ASSERT_GE(rounds, 2);
+  for (int round = 0; round < rounds && !HasFailure(); ++round) {
+    const auto calls = replace();
+    EXPECT_TRUE(service_->AwaitHeld((round + 1) * kStreams));
+    for (const auto& call : calls) call->Cancel();
+    for (const auto& call : calls) {
+      EXPECT_EQ(call->End().error_code(), grpc::StatusCode::CANCELLED) << round;
+    }
+  }
+  EXPECT_EQ(connections_->counters().cut, 0u);
+  // A client that goes on would fill the memory.
+  const auto calls = replace();
+  WaitFor([](const ConnectionCounters& counters) { return counters.cut == 1; });
+  service_->Answer();
+  for (const auto& call : calls) call->End();
+}
+
+TEST_F(ConnectionsTest, AnRpcWithoutARequestEndsWithWhatHasHappened) {
+  constexpr size_t kMax = 1000;
+  Start({}, absl::Seconds(60), kMax);
+  RawClient client(port());
+  client.Begin();
+  const auto expect = [&](absl::StatusCode code, const std::string& message) {
+    const absl::Status status = service_->AwaitEndWithoutRequest();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  };
+  client.BeginCall();
+  client.SendRequest(500, 100, false);
+  client.CancelCall();
+  expect(absl::StatusCode::kCancelled, "the client cancelled before the request");
+  client.BeginCall(kEcho, "50m");
+  client.SendRequest(500, 100, false);
+  expect(absl::StatusCode::kDeadlineExceeded, "the deadline passed before the request");
+  client.BeginCall();
+  client.EndRequests();
+  expect(absl::StatusCode::kInvalidArgument, "the call ended before its request came");
+  client.BeginCall();
+  client.SendRequest(500, 100, true);
+  expect(absl::StatusCode::kInvalidArgument, "the call ended before its request came");
+  for (const bool last : {true, false}) {
+    client.BeginCall();
+    client.SendRequest(2000, 2000, last);
+    expect(absl::StatusCode::kResourceExhausted, "the request has more than 1000 bytes");
+  }
+  // Requests that are not read yet: four others do not come.
+  for (int i = 0; i < 8; ++i) client.BeginCall();
+  client.CancelCall();
+  expect(absl::StatusCode::kCancelled, "the client cancelled before the request");
+  client.BeginCall(kEcho, "50m");
+  expect(absl::StatusCode::kDeadlineExceeded, "the deadline passed before the request");
+}
 
 TEST_F(ConnectionsTest, AnRpcWhoseRequestDoesNotComeEnds) {
   Start({}, absl::Seconds(60));
@@ -494,6 +697,7 @@ TEST_F(ConnectionsTest, ACompressedRequestIsRefused) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
     EXPECT_THAT(status.error_message(), HasSubstr("is disabled"));
     EXPECT_EQ(call.answer_bytes(), 0u);
+    EXPECT_EQ(service_->AwaitEndWithoutRequest().code(), absl::StatusCode::kUnimplemented);
   }
 }
 
@@ -513,8 +717,27 @@ TEST_F(ConnectionsTest, CancelsBeforeAShortDeadlineCount) {
   }
 }
 
-// At most sixteen requests are read from a connection at the same time. More silent RPCs than that
-// keep the connection's other RPCs waiting, but no other connection.
+// gRPC rounds the time that is left up: 100.001 seconds become 101, and 1,001 seconds become 1,010.
+TEST(IsAtDeadlineTest, AllowsForRounding) {
+  const absl::Time began = absl::UnixEpoch();
+  const auto at_deadline = [&](absl::Duration told, absl::Duration cancelled) {
+    return IsAtDeadline(began, began + told, began + cancelled);
+  };
+  EXPECT_TRUE(at_deadline(absl::Seconds(101), absl::Milliseconds(100'001)));
+  EXPECT_TRUE(at_deadline(absl::Seconds(1010), absl::Seconds(1001)));
+  EXPECT_TRUE(at_deadline(absl::Hours(3), absl::Hours(3) - absl::Seconds(99)));
+  EXPECT_TRUE(at_deadline(absl::Milliseconds(10'100), absl::Milliseconds(10'001)));
+  EXPECT_TRUE(at_deadline(absl::Seconds(5), absl::Seconds(6)));
+  EXPECT_FALSE(at_deadline(absl::Seconds(101), absl::Milliseconds(99'800)));
+  EXPECT_FALSE(at_deadline(absl::Hours(3), absl::Hours(2.9)));
+  EXPECT_FALSE(at_deadline(absl::Seconds(5), absl::Milliseconds(4800)));
+  EXPECT_FALSE(at_deadline(absl::Milliseconds(40), absl::Milliseconds(29)));
+  EXPECT_TRUE(at_deadline(absl::Milliseconds(40), absl::Milliseconds(31)));
+  EXPECT_FALSE(at_deadline(absl::InfiniteDuration(), absl::Hours(1000)));
+}
+
+// At most four requests are read from a connection at the same time. More silent RPCs than that
+// keep the connection's other RPCs waiting for about a second, but no other connection.
 TEST_F(ConnectionsTest, FewRequestsOfAConnectionAreReadAtATime) {
   Start({}, absl::Seconds(60));
   grpc::GenericStub stub(NewChannel()), other(NewChannel());
@@ -533,6 +756,64 @@ TEST_F(ConnectionsTest, FewRequestsOfAConnectionAreReadAtATime) {
     EXPECT_TRUE(calls[i]->End().ok()) << i;
     EXPECT_EQ(calls[i]->answer_bytes(), 4u);
   }
+}
+
+TEST_F(ConnectionsTest, RequestsThatDoNotComeKeepOthersWaitingOnlyForSeconds) {
+  Start({}, absl::Hours(1));
+  grpc::GenericStub stub(NewChannel());
+  std::vector<std::unique_ptr<SlowCall>> silent;
+  for (int i = 0; i < 40; ++i) silent.push_back(std::make_unique<SlowCall>(&stub));
+  SlowCall call(&stub);
+  call.SendRequest("text");
+  absl::Time now = SteadyNow();
+  const auto ends_in_time = [&](SlowCall* one) {
+    for (int second = 0; second < 60 && !one->ended(); ++second) {
+      now += absl::Seconds(1);
+      service_->EndWithoutRequests(now);
+      poll(nullptr, 0, 10);
+    }
+    return one->ended();
+  };
+  EXPECT_TRUE(ends_in_time(&call));
+  // A request that comes late is still answered.
+  silent[0]->SendRequest("hello");
+  EXPECT_TRUE(ends_in_time(silent[0].get()));
+  EXPECT_EQ(silent[0]->answer_bytes(), 5u);
+  for (int i = 1; i < 40; ++i) {
+    silent[i]->Cancel();
+    silent[i]->SendNothing();
+    EXPECT_EQ(silent[i]->End().error_code(), grpc::StatusCode::CANCELLED) << i;
+  }
+  for (SlowCall* one : {&call, silent[0].get()}) {
+    one->Cancel();
+    one->End();
+  }
+}
+
+// gRPC names a link-local address together with the interface, and RPCs count for a connection by
+// that name.
+TEST_F(ConnectionsTest, AClientWithALinkLocalAddressIsCutToo) {
+  sockaddr_in6 address{};
+  ifaddrs* all = nullptr;
+  ASSERT_EQ(getifaddrs(&all), 0);
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET6) continue;
+    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(*one->ifa_addr);
+    if (IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr) && in6.sin6_scope_id != 0) address = in6;
+  }
+  freeifaddrs(all);
+  if (address.sin6_scope_id == 0) GTEST_SKIP() << "this machine has no link-local address";
+  Start({.cancels_per_second = 20}, absl::Seconds(60), kMaxMessageBytes, "[::]:0");
+  address.sin6_port = htons(static_cast<uint16_t>(port()));
+  RawClient rude(address);
+  if (!rude.connected()) GTEST_SKIP() << "this machine does not reach its own address";
+  rude.Begin();
+  for (int i = 0; i < 30; ++i) {
+    rude.BeginCall();
+    rude.CancelCall();
+  }
+  EXPECT_TRUE(rude.Closed(absl::Seconds(20)));
+  EXPECT_EQ(connections_->counters().cut, 1u);
 }
 
 }  // namespace

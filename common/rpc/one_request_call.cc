@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <grpc/grpc.h>
 #include <grpcpp/impl/rpc_service_method.h>
 #if __has_include(<grpcpp/impl/server_callback_handlers.h>)
 #include <grpcpp/impl/server_callback_handlers.h>
@@ -12,14 +13,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/steady_time.h"
+#include "common/rpc/limits.h"
 
 namespace baton {
 namespace {
 
-// A client whose deadline passes cancels its RPC. It is not rude, and its clock may be a little
-// ahead of ours. If its whole time is short,
-// this tolerance is a quarter of it.
+// Time by which a client's RPC may seem to end before its deadline, besides the rounding, because
+// the RPC came late. If its whole time is short, the tolerance is a quarter of it.
 constexpr absl::Duration kAtDeadline = absl::Milliseconds(100);
+// Age of a read at which another one may take its place.
+constexpr absl::Duration kReadAlone = absl::Seconds(1);
 
 }  // namespace
 
@@ -29,39 +32,72 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
                                                : ToSteady(absl::FromChrono(deadline));
 }
 
-OneRequestCall::OneRequestCall(OneRequestService* service,
-                               const grpc::CallbackServerContext* context)
+bool IsAtDeadline(absl::Time began, absl::Time deadline, absl::Time now) {
+  if (deadline == absl::InfiniteFuture()) return false;
+  const absl::Duration whole = deadline - began;
+  return now >= deadline - std::min(kAtDeadline + whole / 100, whole / 4);
+}
+
+OneRequestCall::OneRequestCall(OneRequestService* service, grpc::CallbackServerContext* context)
     : service_(service),
+      context_(context),
       peer_(context->peer()),
       began_(SteadyNow()),
       deadline_(DeadlineOf(*context)) {
   service_->connections_->RpcBegins(peer_);
-  service_->connections_->MessageAwaited(peer_);
+  awaited_ = service_->connections_->MessageAwaited(peer_);
   // gRPC keeps what this begins until the whole object is made.
   key_ = service_->Begin(this);
 }
 
 void OneRequestCall::OnCancel() {
   const absl::Time now = SteadyNow();
-  const absl::Duration early = std::min(kAtDeadline, (deadline_ - began_) / 4);
-  if (!came_ || now < deadline_ - early) service_->connections_->RpcCancelled(peer_, now);
+  // A polite client sends its request at once, so it came before the deadline.
+  if (!came_ || !IsAtDeadline(began_, deadline_, now)) {
+    service_->connections_->RpcCancelled(peer_, now);
+  }
   service_->Cancelled(key_);
 }
 
 void OneRequestCall::OnDone() {
-  if (!read_ended_) service_->connections_->MessageCame(peer_, 0);
+  if (!read_ended_) service_->connections_->MessageCame(awaited_, 0);
   service_->connections_->RpcEnds(peer_);
 }
 
 void OneRequestCall::OnReadDone(bool ok) {
-  service_->connections_->MessageCame(peer_, ok ? request_.Length() : 0);
+  const absl::Status why = ok ? absl::OkStatus() : WhyNotRead();
+  service_->connections_->MessageCame(awaited_, ok ? request_.Length() : 0);
   read_ended_ = true;
   came_ = ok;
   if (!service_->Came(key_)) return;  // the RPC has been ended
-  if (!ok) return EndWithoutRequest(absl::InvalidArgumentError("the call ended before its request came"));
+  if (!ok) return EndWithoutRequest(why);
   grpc::ByteBuffer request;
   request.Swap(&request_);
   OnRequest(request);
+}
+
+absl::Status OneRequestCall::WhyGone() const {
+  if (IsAtDeadline(began_, deadline_, SteadyNow())) {
+    return absl::DeadlineExceededError("the deadline passed before the request of the call came");
+  }
+  return absl::CancelledError("the client cancelled before the request of its call came");
+}
+
+absl::Status OneRequestCall::WhyNotRead() const {
+  // Otherwise gRPC has read a message, or the end of all messages.
+  if (grpc_call_failed_before_recv_message(context_->c_call())) return WhyGone();
+  // gRPC has told the client of a message that is too long, but it does not tell the server. So
+  // much may have come also if the client sends no request but large ones in other calls.
+  const size_t max = service_->connections_->max_message_bytes();
+  if (service_->connections_->BytesSince(awaited_) > max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the request has more than ", max, " bytes, which is the limit"));
+  }
+  if (context_->IsCancelled()) {
+    return absl::UnimplementedError(
+        "gRPC has refused the request, for example because it is compressed");
+  }
+  return absl::InvalidArgumentError("the call ended before its request came");
 }
 
 void OneRequestService::AddMethod(
@@ -83,20 +119,19 @@ void OneRequestService::EndWithoutRequests(absl::Time now) {
     call->EndWithoutRequest(absl::DeadlineExceededError(absl::StrCat(
         "the request did not come within ", absl::FormatDuration(limit_), " after its call")));
   }
+  for (auto& [peer, reads] : reads_) PassOver(peer, &reads, now);
 }
 
 uint64_t OneRequestService::Begin(OneRequestCall* call) {
   MutexLock lock(&mutex_);
+  const absl::Time now = SteadyNow();
   const uint64_t key = next_key_++;
+  waiting_[key] = {.call = call, .until = now + limit_};
   Reads& reads = reads_[call->peer_];
-  const bool read = reads.reading < reads_at_once_;
-  waiting_[key] = {call, SteadyNow() + limit_, read};
-  if (read) {
-    ++reads.reading;
-    call->StartRead(&call->request_);
-  } else {
-    reads.others.insert(key);
-  }
+  ++reads.calls;
+  ++reads.begun;
+  reads.others.insert(key);
+  Read(&reads, now);
   return key;
 }
 
@@ -115,26 +150,50 @@ void OneRequestService::Cancelled(uint64_t key) {
   if (waiting == waiting_.end() || waiting->second.reading) return;
   OneRequestCall* const call = waiting->second.call;
   Forget(waiting);
-  call->EndWithoutRequest(absl::CancelledError("the client cancelled"));
+  call->EndWithoutRequest(call->WhyGone());
 }
 
 void OneRequestService::Forget(std::map<uint64_t, Waiting>::iterator waiting) {
   const auto reads = reads_.find(waiting->second.call->peer_);
-  if (waiting->second.reading) {
-    --reads->second.reading;
-  } else {
-    reads->second.others.erase(waiting->first);
-  }
+  reads->second.places.erase(waiting->first);
+  reads->second.others.erase(waiting->first);
   waiting_.erase(waiting);
-  if (!reads->second.others.empty() && reads->second.reading < reads_at_once_) {
-    const uint64_t next = *reads->second.others.begin();
-    reads->second.others.erase(reads->second.others.begin());
-    ++reads->second.reading;
-    Waiting& begins = waiting_.at(next);
+  if (--reads->second.calls == 0) {
+    reads_.erase(reads);
+  } else {
+    Read(&reads->second, SteadyNow());
+  }
+}
+
+void OneRequestService::Read(Reads* reads, absl::Time now) {
+  while (!reads->others.empty() && reads->places.size() < reads_at_once_) {
+    const uint64_t key = *reads->others.begin();
+    reads->others.erase(reads->others.begin());
+    reads->places[key] = now;
+    Waiting& begins = waiting_.at(key);
     begins.reading = true;
     begins.call->StartRead(&begins.call->request_);
   }
-  if (reads->second.reading == 0) reads_.erase(reads);
+}
+
+void OneRequestService::PassOver(const std::string& peer, Reads* reads, absl::Time now) {
+  if (reads->others.empty()) {
+    reads->unfinished.reset();
+    return;
+  }
+  const uint64_t unfinished = connections_->UnfinishedBytes(peer);
+  // gRPC takes the beginnings of requests that are not read yet. If more has come than those, the
+  // requests that are read go on. If all were read at once, each would take longer, and together
+  // they might be more than the limit.
+  const bool go_on =
+      !reads->unfinished || unfinished > *reads->unfinished + reads->begun * kUnreadBytes;
+  reads->unfinished = unfinished;
+  reads->begun = 0;
+  // Parts of requests that do not go on stay in memory. The rest of the limit is for those that do.
+  if (go_on || unfinished > connections_->limits().unfinished_bytes / 4) return;
+  std::erase_if(reads->places,
+                [now](const auto& place) { return place.second + kReadAlone <= now; });
+  Read(reads, now);
 }
 
 }  // namespace baton

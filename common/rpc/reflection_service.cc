@@ -139,11 +139,11 @@ class ReflectionService::Stream final
 
  private:
   void Read() {
-    service_->connections_->MessageAwaited(peer_);
+    awaited_ = service_->connections_->MessageAwaited(peer_);
     StartRead(&request_);
   }
   void OnReadDone(bool ok) override {
-    service_->connections_->MessageCame(peer_, ok ? request_.Length() : 0);
+    service_->connections_->MessageCame(awaited_, ok ? request_.Length() : 0);
     MutexLock lock(&service_->mutex_);
     if (finished_) return;
     if (!ok) return End(grpc::Status::OK);
@@ -186,6 +186,7 @@ class ReflectionService::Stream final
 
   ReflectionService* const service_;
   const std::string peer_;
+  Connections::Awaited awaited_;  // Belongs to the pending read.
   absl::Time heard_ ABSL_GUARDED_BY(service_->mutex_);
   bool finished_ ABSL_GUARDED_BY(service_->mutex_) = false;
   grpc::ByteBuffer request_, response_;  // Owned by the pending read, and by the pending write.

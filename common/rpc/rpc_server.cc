@@ -41,6 +41,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& optio
           grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
           grpc::InsecureServerCredentials()));
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+  connections->SetMaxMessage(options.max_message_bytes);
   // gRPC 1.51 decompresses a message whole before it looks at the length, and a few kilobytes may
   // become gigabytes.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
