@@ -12,6 +12,9 @@ namespace {
 
 // Time between two looks at all callers.
 constexpr absl::Duration kAdvanceEvery = absl::Milliseconds(10);
+// Tokens by which a caller that has always had requests may have had fewer than its equal share. It
+// keeps them when none of its requests waits for a moment.
+constexpr uint64_t kMayLag = 4096;
 
 }  // namespace
 
@@ -56,14 +59,15 @@ void Callers::Leave(Caller* caller) {
 void Callers::BeginsToWait(Caller* caller, std::optional<uint64_t> smallest) {
   const uint64_t start = Start(smallest);
   if (!smallest) {
-    fair_ = static_cast<double>(start);
+    fair_ = std::max(fair_, static_cast<double>(start));
     computed_ = 0;
   }
   caller->charged = std::max(caller->charged, start);
 }
 
 uint64_t Callers::Start(std::optional<uint64_t> smallest) const {
-  return std::max(smallest.value_or(floor_), static_cast<uint64_t>(fair_));
+  const auto fair = static_cast<uint64_t>(fair_);
+  return std::max(smallest.value_or(floor_), fair - std::min(fair, kMayLag));
 }
 
 void Callers::Advance(absl::Time now) {

@@ -6,6 +6,7 @@ namespace baton {
 namespace {
 
 constexpr double kSpeedMemory = 10, kPaceMemory = 2;  // seconds
+constexpr absl::Duration kOld = absl::Seconds(2);
 constexpr double kMinMeasured = 1;                    // seconds
 constexpr int kMinResults = 4;
 // A result keeps at least this part of the older ones, also if it took longer than kSpeedMemory: so
@@ -87,9 +88,7 @@ std::optional<double> WorkSpeed::PerWorker() const {
   return std::min(tokens_ / seconds_, next);
 }
 
-bool WorkSpeed::Old(absl::Time now) const {
-  return !busy_ && now - last_busy_ > absl::Seconds(kSpeedMemory);
-}
+bool WorkSpeed::Old(absl::Time now) const { return !busy_ && now - last_busy_ > kOld; }
 
 std::optional<double> WorkSpeed::Total() const {
   const auto one = PerWorker();

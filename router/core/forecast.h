@@ -28,7 +28,7 @@ class WorkSpeed {
   std::optional<double> PerWorker() const;
   // Tokens per second of all workers.
   std::optional<double> Total() const;
-  // True if nothing was measured in the last ten seconds.
+  // True if nothing was measured in the last two seconds.
   bool Old(absl::Time now) const;
   int workers() const { return workers_; }
 
@@ -127,7 +127,7 @@ class Forecast {
   // tokens to the last token of its answer of `answer_tokens` tokens. Parts that are not known
   // count as zero.
   absl::Duration OwnTime(double prompt_tokens, double answer_tokens, absl::Time now);
-  // True if the speed of prompts was not measured in the last ten seconds. If no worker has prompts
+  // True if the speed of prompts was not measured in the last two seconds. If no worker has prompts
   // to compute, the speed may then be wrong, and no request should be refused because of it: only a
   // request that runs shows how fast the workers are now.
   bool PromptSpeedIsOld(absl::Time now) const { return prompts_.Old(now); }
