@@ -8,6 +8,15 @@
 #include "common/rpc/retry_after.h"
 
 namespace baton {
+namespace {
+
+absl::Status Overloaded(absl::string_view why) {
+  return WithRetryAfter(
+      absl::ResourceExhaustedError(absl::StrCat("the router is overloaded: ", why)),
+      WithJitter(absl::Seconds(1)));
+}
+
+}  // namespace
 
 EncodePool::EncodePool(Options options) : options_(options) {
   BATON_CHECK(options.threads >= 2) << options.threads << " threads";
@@ -24,27 +33,81 @@ EncodePool::~EncodePool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-absl::Status EncodePool::Submit(const std::string& caller, size_t bytes,
-                                std::function<void()> work) {
-  MutexLock lock(&mutex_);
-  if (waiting_ >= options_.max_waiting || bytes_ + bytes > options_.max_bytes) {
-    return WithRetryAfter(absl::ResourceExhaustedError(
-                              absl::StrCat("the router is overloaded: ", waiting_, " texts of ",
-                                           bytes_, " bytes wait to be tokenised")),
-                          WithJitter(absl::Seconds(1)));
-  }
-  const auto [found, added] = callers_.try_emplace(caller);
-  if (added) {
-    found->second.start = virtual_time_;
-    if (const auto before = remembered_.extract(caller); !before.empty()) {
-      found->second.start = std::max(virtual_time_, before.mapped());
+absl::Status EncodePool::Submit(const std::string& caller, size_t bytes, Work work) {
+  std::vector<Job> evicted;
+  {
+    MutexLock lock(&mutex_);
+    if (!MakeRoom(caller, bytes, &evicted)) {
+      return Overloaded(
+          absl::StrCat(waiting_, " texts of ", bytes_, " bytes wait to be tokenised"));
     }
+    const auto [found, added] = callers_.try_emplace(caller);
+    if (added) {
+      found->second.start = virtual_time_;
+      if (const auto before = remembered_.extract(caller); !before.empty()) {
+        found->second.start = std::max(virtual_time_, before.mapped());
+      }
+    }
+    Add(&found->second, {bytes, std::move(work)});
+    changed_.SignalAll();
   }
-  found->second.jobs.push_back({bytes, std::move(work)});
-  ++waiting_;
-  bytes_ += bytes;
-  changed_.SignalAll();
+  // Without the lock, because the work may submit other work.
+  for (const Job& job : evicted) {
+    job.work(Overloaded(
+        "too many texts wait to be tokenised, and the caller of this one has the most of them"));
+  }
   return absl::OkStatus();
+}
+
+size_t EncodePool::waiting() {
+  MutexLock lock(&mutex_);
+  return waiting_;
+}
+
+bool EncodePool::MakeRoom(const std::string& caller, size_t bytes, std::vector<Job>* evicted) {
+  const auto own = callers_.find(caller);
+  const size_t own_texts = 1 + (own == callers_.end() ? 0 : own->second.jobs.size());
+  const size_t own_bytes = bytes + (own == callers_.end() ? 0 : own->second.bytes);
+  std::vector<CallerMap::iterator> losers;  // The caller of each job in `evicted`.
+  while (waiting_ >= options_.max_waiting ||
+         (waiting_ > 0 && bytes_ + bytes > options_.max_bytes)) {
+    const bool by_number = waiting_ >= options_.max_waiting;
+    const auto has = [by_number](const Caller& one) {
+      return by_number ? one.jobs.size() : one.bytes;
+    };
+    const auto busiest = std::max_element(
+        callers_.begin(), callers_.end(),
+        [&has](const auto& a, const auto& b) { return has(a.second) < has(b.second); });
+    if (has(busiest->second) <= (by_number ? own_texts : own_bytes)) {
+      for (; !losers.empty(); losers.pop_back(), evicted->pop_back()) {
+        Add(&losers.back()->second, std::move(evicted->back()));
+      }
+      return false;
+    }
+    evicted->push_back(std::move(busiest->second.jobs.back()));
+    busiest->second.jobs.pop_back();
+    NoteLeft(&busiest->second, evicted->back());
+    losers.push_back(busiest);
+  }
+  if (losers.empty()) return true;
+  for (auto it = callers_.begin(); it != callers_.end();) {
+    const auto one = it++;
+    if (one->second.jobs.empty()) Remember(one);
+  }
+  return true;
+}
+
+void EncodePool::Add(Caller* caller, Job job) {
+  ++waiting_;
+  bytes_ += job.bytes;
+  caller->bytes += job.bytes;
+  caller->jobs.push_back(std::move(job));
+}
+
+void EncodePool::NoteLeft(Caller* caller, const Job& job) {
+  --waiting_;
+  bytes_ -= job.bytes;
+  caller->bytes -= job.bytes;
 }
 
 bool EncodePool::LargeMayBegin(size_t bytes) const {
@@ -53,7 +116,7 @@ bool EncodePool::LargeMayBegin(size_t bytes) const {
          large_bytes_running_ + bytes <= options_.max_large_bytes;
 }
 
-std::map<std::string, EncodePool::Caller>::iterator EncodePool::Next() {
+EncodePool::CallerMap::iterator EncodePool::Next() {
   auto large = callers_.end(), other = callers_.end();
   for (auto it = callers_.begin(); it != callers_.end(); ++it) {
     auto& next = Large(it->second.jobs.front()) ? large : other;
@@ -64,7 +127,7 @@ std::map<std::string, EncodePool::Caller>::iterator EncodePool::Next() {
   return other == callers_.end() || large->second.start <= other->second.start ? large : other;
 }
 
-void EncodePool::Remember(std::map<std::string, Caller>::iterator caller) {
+void EncodePool::Remember(CallerMap::iterator caller) {
   if (remembered_.size() >= options_.max_remembered) {
     // The others have had as much as these callers.
     std::erase_if(remembered_,
@@ -90,18 +153,17 @@ void EncodePool::Run() {
     Caller& caller = next->second;
     Job job = std::move(caller.jobs.front());
     caller.jobs.pop_front();
+    NoteLeft(&caller, job);
     virtual_time_ = std::max(virtual_time_, caller.start);
     caller.start += job.bytes;
     if (caller.jobs.empty()) Remember(next);
-    --waiting_;
-    bytes_ -= job.bytes;
     ++running_;
     if (Large(job)) {
       ++large_running_;
       large_bytes_running_ += job.bytes;
     }
     mutex_.Unlock();
-    job.work();
+    job.work(absl::OkStatus());
     job.work = nullptr;
     mutex_.Lock();
     --running_;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -22,7 +23,9 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Le;
+using ::testing::UnorderedElementsAre;
 
 constexpr size_t kLarge = 1000;
 
@@ -45,7 +48,7 @@ class EncodePoolTest : public ::testing::Test {
     std::latch begun(1);
     ASSERT_TRUE(pool_
                     ->Submit(caller, bytes,
-                             [&begun, gate] {
+                             [&begun, gate](const absl::Status&) {
                                begun.count_down();
                                gate->wait();
                              })
@@ -53,11 +56,13 @@ class EncodePoolTest : public ::testing::Test {
     begun.wait();
   }
   absl::Status Submit(const std::string& caller, size_t bytes) {
-    const absl::Status status = pool_->Submit(caller, bytes, [this, caller] {
-      MutexLock lock(&mutex_);
-      order_.push_back(caller);
-      changed_.SignalAll();
-    });
+    const absl::Status status =
+        pool_->Submit(caller, bytes, [this, caller](const absl::Status& turn) {
+          MutexLock lock(&mutex_);
+          if (turn.ok()) order_.push_back(caller);
+          if (!turn.ok()) evicted_.push_back({caller, turn});
+          changed_.SignalAll();
+        });
     submitted_ += status.ok();
     return status;
   }
@@ -67,20 +72,32 @@ class EncodePoolTest : public ::testing::Test {
     SubmitNext(caller, bytes, texts);
   }
   void SubmitNext(const std::string& caller, size_t bytes, int texts) {
-    const absl::Status status = pool_->Submit(caller, bytes, [this, caller, bytes, texts] {
-      if (texts > 1) SubmitNext(caller, bytes, texts - 1);
-      MutexLock lock(&mutex_);
-      order_.push_back(caller);
-      changed_.SignalAll();
-    });
+    const absl::Status status =
+        pool_->Submit(caller, bytes, [this, caller, bytes, texts](const absl::Status&) {
+          if (texts > 1) SubmitNext(caller, bytes, texts - 1);
+          MutexLock lock(&mutex_);
+          order_.push_back(caller);
+          changed_.SignalAll();
+        });
     EXPECT_TRUE(status.ok()) << status;
   }
-  // Waits until all texts of Submit() and SubmitOneByOne() are done. Returns the order in which
-  // they began.
+  // Waits until all texts of Submit() and SubmitOneByOne() are done or evicted. Returns the order
+  // in which they began.
   std::vector<std::string> AwaitAll() {
     MutexLock lock(&mutex_);
-    while (order_.size() < submitted_) changed_.Wait(&mutex_);
+    while (order_.size() + evicted_.size() < submitted_) changed_.Wait(&mutex_);
     return order_;
+  }
+  // Returns the callers of the texts that were evicted, in this order.
+  std::vector<std::string> Evicted() {
+    MutexLock lock(&mutex_);
+    std::vector<std::string> callers;
+    for (const auto& [caller, status] : evicted_) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+      EXPECT_TRUE(RetryAfter(status).has_value()) << status;
+      callers.push_back(caller);
+    }
+    return callers;
   }
   // Lets the thread for small texts run until all of them are done. Returns their order.
   std::vector<std::string> RunSmall() {
@@ -93,6 +110,7 @@ class EncodePoolTest : public ::testing::Test {
   Mutex mutex_;
   CondVar changed_;
   std::vector<std::string> order_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::pair<std::string, absl::Status>> evicted_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<EncodePool> pool_ =
       std::make_unique<EncodePool>(EncodePool::Options{.threads = 2,
                                                        .max_waiting = 12,
@@ -133,7 +151,8 @@ TEST_F(EncodePoolTest, OfMoreCallersThanItRemembersThePoolForgetsTheOneThatHasHa
 
 TEST_F(EncodePoolTest, ALargeTextNeverTakesTheLastThread) {
   std::latch second(1);
-  ASSERT_TRUE(pool_->Submit("a", kLarge + 1, [&second] { second.count_down(); }).ok());
+  ASSERT_TRUE(
+      pool_->Submit("a", kLarge + 1, [&second](const absl::Status&) { second.count_down(); }).ok());
   ASSERT_TRUE(Submit("b", 10).ok());
   EXPECT_THAT(RunSmall(), ElementsAre("b"));
   EXPECT_FALSE(second.try_wait());
@@ -147,11 +166,11 @@ TEST(EncodePoolLargeTextsTest, TheirBytesAreLimited) {
   EncodePool pool({.threads = 5, .large_bytes = kLarge, .max_large_bytes = 4 * kLarge});
   std::latch end(1), begun(3), done(2);
   std::atomic<bool> too_early = false;
-  const auto occupy = [&] {
+  const auto occupy = [&](const absl::Status&) {
     begun.count_down();
     end.wait();
   };
-  const auto note = [&] {
+  const auto note = [&](const absl::Status&) {
     if (!end.try_wait()) too_early = true;
     done.count_down();
   };
@@ -167,10 +186,12 @@ TEST(EncodePoolLargeTextsTest, TheirBytesAreLimited) {
 }
 
 TEST_F(EncodePoolTest, ItRefusesWhatIsTooMuch) {
-  const absl::Status bytes = Submit("a", 5001);
+  EXPECT_TRUE(Submit("a", 1).ok());
+  const absl::Status bytes = Submit("a", 5000);
   EXPECT_EQ(bytes.code(), absl::StatusCode::kResourceExhausted);
-  for (int i = 0; i < 11; ++i) EXPECT_TRUE(Submit("a", 1).ok());
-  EXPECT_TRUE(Submit("b", 1).ok());
+  EXPECT_THAT(std::string(bytes.message()), HasSubstr("1 texts of 1 bytes wait"));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Submit("a", 1).ok());
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(Submit("b", 1).ok());
   const absl::Status number = Submit("b", 1);
   EXPECT_EQ(number.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(number.message()), HasSubstr("12 texts of 12 bytes wait"));
@@ -183,6 +204,53 @@ TEST_F(EncodePoolTest, ItRefusesWhatIsTooMuch) {
     delays.insert(*delay);
   }
   EXPECT_GT(delays.size(), 10);
+  EXPECT_THAT(Evicted(), IsEmpty());
+}
+
+TEST_F(EncodePoolTest, ATextOfAnySizeMayWaitAlone) {
+  EXPECT_TRUE(Submit("a", 5001).ok());
+  EXPECT_EQ(Submit("b", 5001).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Evicted(), IsEmpty());
+  large_.count_down();
+}
+
+// The caller with the most bytes fills the pool. It loses its newest texts, but only to a caller
+// that has fewer bytes.
+TEST_F(EncodePoolTest, TheCallerWithTheMostBytesMakesRoomForOthers) {
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Submit("a", 1000).ok());
+  EXPECT_EQ(Submit("a", 20).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Evicted(), IsEmpty());
+  EXPECT_TRUE(Submit("b", 20).ok());
+  EXPECT_THAT(Evicted(), ElementsAre("a"));
+  EXPECT_TRUE(Submit("b", 1980).ok());
+  EXPECT_THAT(Evicted(), ElementsAre("a", "a")) << "3,000 bytes of a and 2,000 of b";
+  EXPECT_EQ(Submit("b", 1000).code(), absl::StatusCode::kResourceExhausted) << "they have the same";
+  // One text of `a` is not enough for this one, and without two `a` would have less than it.
+  EXPECT_EQ(Submit("c", 2500).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Evicted(), ElementsAre("a", "a")) << "nobody is evicted for nothing";
+  large_.count_down();
+  EXPECT_THAT(RunSmall(), UnorderedElementsAre("a", "a", "a", "b", "b"));
+}
+
+TEST_F(EncodePoolTest, TheCallerWithTheMostTextsMakesRoomForOthers) {
+  for (int i = 0; i < 12; ++i) EXPECT_TRUE(Submit("a", 10).ok());
+  EXPECT_TRUE(Submit("b", 2000).ok());
+  EXPECT_THAT(Evicted(), ElementsAre("a"));
+  EXPECT_EQ(Submit("a", 10).code(), absl::StatusCode::kResourceExhausted);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Submit("b", 10).ok());
+  EXPECT_EQ(Submit("b", 10).code(), absl::StatusCode::kResourceExhausted) << "each has six";
+  EXPECT_EQ(Evicted().size(), 6);
+  large_.count_down();
+  EXPECT_EQ(RunSmall().size(), 12);
+}
+
+// A caller that loses all its texts is forgotten as one whose texts have begun.
+TEST_F(EncodePoolTest, ACallerMayLoseItsOnlyText) {
+  EXPECT_TRUE(Submit("a", 5000).ok());
+  EXPECT_TRUE(Submit("b", 100).ok());
+  EXPECT_THAT(Evicted(), ElementsAre("a"));
+  EXPECT_TRUE(Submit("a", 100).ok());
+  EXPECT_THAT(RunSmall(), UnorderedElementsAre("a", "b"));
 }
 
 TEST(AddressOfPeerTest, IsTheAddressWithoutThePort) {

@@ -8,6 +8,7 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/alarm.h>
+#include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/proto_buffer_writer.h>
 
 #include "absl/strings/str_cat.h"
@@ -72,6 +73,41 @@ class AnswerWriter {
   google::protobuf::io::CodedOutputStream out_{&blocks_};
 };
 
+absl::Status TryAgain(absl::string_view why) {
+  return WithRetryAfter(absl::ResourceExhaustedError(why), WithJitter(absl::Seconds(1)));
+}
+
+absl::Status CheckLength(const grpc::ByteBuffer& bytes, int context) {
+  grpc::ByteBuffer copy = bytes;  // The copy shares the slices of `bytes`.
+  grpc::ProtoBufferReader reader(&copy);
+  if (!reader.status().ok()) return absl::OkStatus();  // ParseRequest() says what is wrong.
+  return CheckBytesBesideText(&reader, bytes.Length(), context);
+}
+
+// Returns a copy of a message that waits. gRPC's own slices may be small parts of blocks that were
+// read from the connection, and would keep all of these.
+grpc::ByteBuffer InOneBlock(const grpc::ByteBuffer& bytes) {
+  grpc::Slice block;
+  if (!bytes.DumpToSingleSlice(&block).ok()) return bytes;
+  return grpc::ByteBuffer(&block, 1);
+}
+
+// Returns about how much memory a request takes as long as it is open, without its answer.
+size_t BytesOf(const CheckedRequest& request) {
+  constexpr size_t kBytesPerAnswer = 4096;  // Memory of the core beside the values below.
+  const SamplingOptions& sampling = request.sampling;
+  size_t bytes = kBytesPerAnswer * static_cast<size_t>(request.answers) +
+                 request.prompt.capacity() * sizeof(TokenId) +
+                 sampling.stop_tokens.size() * sizeof(TokenId) +
+                 sampling.logit_bias.size() * sizeof(sampling.logit_bias[0]);
+  for (const std::string& text : request.stop) bytes += sizeof(text) + text.size();
+  for (const std::vector<TokenId>& word : sampling.bad_words) {
+    bytes += sizeof(word) + word.size() * sizeof(TokenId);
+  }
+  if (request.block_names != nullptr) bytes += request.block_names->size() * sizeof(BlockName);
+  return bytes;
+}
+
 // Cancels an RPC if it has not ended in time. Must be destroyed when gRPC is done with the RPC.
 class CancelInTime {
  public:
@@ -117,7 +153,6 @@ class InferenceService::UnaryCall final : public OneRequestCall {
         context_(context),
         begin_(std::move(begin)),
         cancel_(context) {}
-  ~UnaryCall() override { service_->answer_bytes_ -= held_; }
 
   const grpc::CallbackServerContext& context() const { return *context_; }
   // Returns OK while somebody waits for the answer. Any thread.
@@ -126,24 +161,30 @@ class InferenceService::UnaryCall final : public OneRequestCall {
     if (SteadyNow() < ends_) return absl::OkStatus();
     return absl::DeadlineExceededError("the deadline passed before the text was tokenised");
   }
-  // The call has a place of a CallLimit until gRPC is done with it.
-  void Keep(CallLimit::Place place) { place_.emplace(std::move(place)); }
-  // Counts the bytes of the call's answer until gRPC is done with the call. Returns
-  // ResourceExhausted, and counts nothing, if all calls together would have too many.
-  absl::Status Hold(size_t bytes) {
-    const size_t max = kTextsInAnswers * service_->limits_.text_bytes + kBytesBeside;
-    const size_t all = service_->answer_bytes_ += bytes;
-    if (all <= max || all == bytes) {
-      held_ = bytes;
+  // Takes a place of `limit` for the call, until gRPC is done with it. Returns ResourceExhausted if
+  // the caller gets none.
+  absl::Status TakePlace(SharedBudget* limit, const std::string& caller) {
+    if (auto place = limit->Take(caller, 1)) {
+      place_.emplace(*std::move(place));
       return absl::OkStatus();
     }
-    service_->answer_bytes_ -= bytes;
-    return WithRetryAfter(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "answers of Tokenize and Detokenize that clients have not read, with this one, would "
-            "have ",
-            all, " bytes; the max is ", max)),
-        WithJitter(absl::Seconds(1)));
+    return TryAgain(absl::StrCat(limit->taken(), " calls of Tokenize and Detokenize are running, ",
+                                 limit->TakenBy(caller), " of them of this caller; the max is ",
+                                 limit->max(), ", of which one caller gets three quarters"));
+  }
+  // Counts the bytes of the call's answer until gRPC is done with the call. Returns
+  // ResourceExhausted, and counts nothing, if there would be too many.
+  absl::Status Hold(size_t bytes, const std::string& caller) {
+    SharedBudget& answers = service_->answer_bytes_;
+    if (auto share = answers.Take(caller, bytes)) {
+      held_.emplace(*std::move(share));
+      return absl::OkStatus();
+    }
+    return TryAgain(absl::StrCat(
+        "answers of Tokenize and Detokenize that clients have not read, with this one of ", bytes,
+        " bytes, would have ", answers.taken() + bytes, " bytes, ", answers.TakenBy(caller) + bytes,
+        " of them of this caller; the max is ", answers.max(),
+        ", of which one caller gets three quarters"));
   }
   // Ends the call with an answer, a message in its bytes. If the client does not read the answer,
   // the call is cancelled at its deadline, but not later than after the default deadline.
@@ -180,29 +221,29 @@ class InferenceService::UnaryCall final : public OneRequestCall {
   // The deadline, also if the client has set none. Set when the request has come.
   absl::Time ends_ = absl::InfiniteFuture();
   CancelInTime cancel_;
-  std::optional<CallLimit::Place> place_;
-  size_t held_ = 0;  // bytes that count in answer_bytes_
+  std::optional<SharedBudget::Share> place_;  // A place among the calls.
+  std::optional<SharedBudget::Share> held_;   // The bytes of the answer.
   std::atomic<bool> cancelled_ = false;
   grpc::ByteBuffer response_;
 };
 
-InferenceService::InferenceService(ServedModel model, RequestLimits limits,
-                                   Connections* connections,
-                                   std::optional<std::string> naming_secret, CallLimit* text_calls,
-                                   EncodePool* pool,
-                                   std::function<absl::Status(size_t calls, size_t callers)> room,
-                                   std::function<bool(CoreEvent)> submit,
-                                   std::function<void(CoreEvent)> tell, Refused refused)
+InferenceService::InferenceService(
+    ServedModel model, RequestLimits limits, Connections* connections,
+    std::optional<std::string> naming_secret, SharedBudget* text_calls, EncodePool* pool,
+    SharedBudget* prompts, std::function<absl::Status(size_t calls, size_t callers)> room,
+    std::function<bool(CoreEvent)> submit, std::function<void(CoreEvent)> tell, Refused refused)
     : OneRequestService(connections, limits.request_limit),
       model_(std::move(model)),
       limits_(limits),
       naming_secret_(std::move(naming_secret)),
       text_calls_(text_calls),
       pool_(pool),
+      prompts_(prompts),
       room_(std::move(room)),
       submit_(std::move(submit)),
       tell_(std::move(tell)),
-      refused_(std::move(refused)) {
+      refused_(std::move(refused)),
+      answer_bytes_(kTextsInAnswers * limits.text_bytes + kBytesBeside) {
   AddMethod("/baton.v1.Inference/Generate",
             [this](grpc::CallbackServerContext* context) { return NewCall(context); });
   AddUnary<v1::TokenizeRequest>("/baton.v1.Inference/Tokenize", text_calls_);
@@ -239,7 +280,10 @@ GenerateCall* InferenceService::NewCall(grpc::CallbackServerContext* context) {
            [this, key, caller, status = named.status(), deadline](const grpc::ByteBuffer& bytes) {
              Begin(Find(key), key, caller, status, deadline, bytes);
            },
-       .no_request = [this](const absl::Status& status) { refused_({}, status); },
+       .no_request =
+           [this, caller](const absl::Status& status) {
+             refused_({{}, caller, status, Refusal::Cause::kNeverCame});
+           },
        .done =
            [this, key, caller] {
              {
@@ -267,31 +311,37 @@ void InferenceService::Begin(const std::shared_ptr<GenerateCall>& call, RequestK
     callers = calls_of_.size();
   }
   v1::GenerateRequest request;
-  const absl::Status parsed = ParseRequest(bytes, &request);
+  absl::Status parsed = CheckLength(bytes, model_.config.context);
+  if (parsed.ok()) parsed = ParseRequest(bytes, &request);
   if (request.request_id().empty()) request.set_request_id(NewRequestId());
   if (!parsed.ok()) status = parsed;
-  if (status.ok()) status = room_(calls, callers);
   if (!status.ok()) {
-    refused_(request, status);
-    return call->End(status);
+    return Refuse(call.get(), {request, caller, status, Refusal::Cause::kRequest});
   }
+  status = room_(calls, callers);
+  if (!status.ok()) return Refuse(call.get(), {request, caller, status, Refusal::Cause::kQueue});
   if (deadline == absl::InfiniteFuture()) deadline = arrival + limits_.default_deadline;
   const auto shared = std::make_shared<const v1::GenerateRequest>(std::move(request));
   size_t text_bytes = shared->text().size();
   for (const std::string& word : shared->sampling().bad_words()) text_bytes += word.size();
-  status = RunOnText(caller, text_bytes, [this, call, key, shared, caller, arrival, deadline] {
-    Admit(call, key, *shared, caller, arrival, deadline);
-  });
-  if (!status.ok()) {
-    refused_(*shared, status);
-    call->End(status);
-  }
+  status =
+      RunOnText(caller, text_bytes, shared->SpaceUsedLong(),
+                [this, call, key, shared, caller, arrival, deadline](const absl::Status& turn) {
+                  if (turn.ok()) return Admit(call, key, *shared, caller, arrival, deadline);
+                  Refuse(call.get(), {*shared, caller, turn, Refusal::Cause::kTexts});
+                });
+  if (!status.ok()) Refuse(call.get(), {*shared, caller, status, Refusal::Cause::kTexts});
 }
 
-absl::Status InferenceService::RunOnText(const std::string& caller, size_t bytes,
-                                         std::function<void()> work) {
-  if (bytes > kLongText) return pool_->Submit(caller, bytes, std::move(work));
-  work();
+void InferenceService::Refuse(GenerateCall* call, const Refusal& refusal) {
+  refused_(refusal);
+  call->End(refusal.status);
+}
+
+absl::Status InferenceService::RunOnText(const std::string& caller, size_t text_bytes, size_t bytes,
+                                         EncodePool::Work work) {
+  if (text_bytes > kLongText) return pool_->Submit(caller, bytes, std::move(work));
+  work(absl::OkStatus());
   return absl::OkStatus();
 }
 
@@ -327,22 +377,27 @@ void InferenceService::Admit(const std::shared_ptr<GenerateCall>& call, RequestK
     return CheckRequest(request, model_, limits_, arrival, deadline, interrupted);
   };
   absl::StatusOr<CheckedRequest> checked = check();
-  absl::Status status = checked.status();
-  if (status.ok()) {
-    checked->caller = caller;
-    NameBlocks(&*checked);
+  if (!checked.ok()) {
+    return Refuse(call.get(), {request, caller, checked.status(), Refusal::Cause::kRequest});
   }
-  if (status.ok() && !submit_(ClientArrived{key, *std::move(checked)})) {
-    status =
-        WithRetryAfter(absl::ResourceExhaustedError("the router is overloaded: its inbox is full"),
-                       WithJitter(absl::Seconds(1)));
-  }
-  if (status.ok()) {
-    call->Submitted();
+  checked->caller = caller;
+  NameBlocks(&*checked);
+  absl::Status status;
+  if (auto share = prompts_->Take(caller, BytesOf(*checked))) {
+    checked->memory = std::make_shared<SharedBudget::Share>(*std::move(share));
+    if (!submit_(ClientArrived{key, *std::move(checked)})) {
+      status = TryAgain("the router is overloaded: its inbox is full");
+    }
   } else {
-    refused_(request, status);
-    call->End(status);
+    status = TryAgain(absl::StrCat(
+        "the router is overloaded: open requests have ", prompts_->taken(), " bytes, ",
+        prompts_->TakenBy(caller), " of them of this caller, and this one has ", BytesOf(*checked),
+        "; the max is ", prompts_->max(), ", of which one caller gets three quarters"));
   }
+  if (!status.ok()) {
+    return Refuse(call.get(), {request, caller, status, Refusal::Cause::kNoMemory});
+  }
+  call->Submitted();
 }
 
 void InferenceService::NameBlocks(CheckedRequest* checked) {
@@ -357,36 +412,42 @@ void InferenceService::NameBlocks(CheckedRequest* checked) {
 }
 
 template <typename Request>
-void InferenceService::AddUnary(const char* name, CallLimit* limit) {
-  const auto begin = [this, limit](UnaryCall* call, const grpc::ByteBuffer& bytes) {
-    if (limit != nullptr) {
-      std::optional<CallLimit::Place> place = limit->Take();
-      if (!place) {
-        return call->End(WithRetryAfter(
-            absl::ResourceExhaustedError(absl::StrCat(
-                limit->max(), " calls of Tokenize and Detokenize are running, which is the max")),
-            WithJitter(absl::Seconds(1))));
-      }
-      call->Keep(*std::move(place));
-    }
-    const auto request = std::make_shared<Request>();
+void InferenceService::AddUnary(const char* name, SharedBudget* limit) {
+  const auto end = [this, limit](UnaryCall* call, const absl::Status& status) {
+    if (limit != nullptr && absl::IsResourceExhausted(status)) text_calls_refused_.Add();
+    call->End(status);
+  };
+  const auto begin = [this, limit, end](UnaryCall* call, const grpc::ByteBuffer& bytes) {
     const absl::StatusOr<std::string> caller = CallerOf(call->context());
     absl::Status status = caller.status();
-    if (status.ok()) status = ParseRequest(bytes, request.get());
-    if (status.ok()) {
-      status = RunOnText(*caller, request->SpaceUsedLong(), [this, request, call, limit] {
-        if (const absl::Status over = call->Interrupted(); !over.ok()) return call->End(over);
-        const auto answer = Answer(*request, *call);
-        absl::Status end = answer.status();
-        if (end.ok() && limit != nullptr) end = call->Hold(answer->Length());
-        end.ok() ? call->Answer(*answer) : call->End(end);
-      });
-    }
-    if (!status.ok()) call->End(status);
+    if (status.ok() && limit != nullptr) status = call->TakePlace(limit, *caller);
+    if (!status.ok()) return end(call, status);
+    // The message waits for its turn in its bytes. Parsed, it may take eight times as many.
+    const auto respond = [this, call, limit, end, caller = *caller,
+                          bytes = InOneBlock(bytes)](const absl::Status& turn) mutable {
+      const absl::Status status =
+          turn.ok() ? Respond<Request>(call, caller, limit != nullptr, &bytes) : turn;
+      if (!status.ok()) end(call, status);
+    };
+    status = RunOnText(*caller, bytes.Length(), bytes.Length(), respond);
+    if (!status.ok()) end(call, status);
   };
   AddMethod(name, [this, begin](grpc::CallbackServerContext* context) {
     return new UnaryCall(this, context, begin);
   });
+}
+
+template <typename Request>
+absl::Status InferenceService::Respond(UnaryCall* call, const std::string& caller, bool counts,
+                                       grpc::ByteBuffer* bytes) {
+  RETURN_IF_ERROR(call->Interrupted());
+  Request request;
+  RETURN_IF_ERROR(ParseRequest(*bytes, &request));
+  bytes->Clear();
+  ASSIGN_OR_RETURN(grpc::ByteBuffer answer, Answer(request, *call));
+  if (counts) RETURN_IF_ERROR(call->Hold(answer.Length(), caller));
+  call->Answer(std::move(answer));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<grpc::ByteBuffer> InferenceService::Answer(const v1::TokenizeRequest& request,

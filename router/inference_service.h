@@ -9,11 +9,12 @@
 
 #include "baton/v1/inference.pb.h"
 #include "common/base/mutex.h"
-#include "router/call_limit.h"
+#include "common/metrics/counter.h"
 #include "router/core/core_events.h"
 #include "router/encode_pool.h"
 #include "router/generate_call.h"
 #include "router/request_check.h"
+#include "router/shared_budget.h"
 
 namespace baton {
 
@@ -26,7 +27,21 @@ inline constexpr char kTenantMetadata[] = "x-baton-tenant";
 // that pass go to the core.
 class InferenceService final : public OneRequestService {
  public:
-  using Refused = std::function<void(const v1::GenerateRequest&, const absl::Status&)>;
+  // A request that does not reach the core.
+  struct Refusal {
+    enum class Cause {
+      kRequest,    // The request itself, its deadline, or its client.
+      kQueue,      // The queue is full, because the workers have too much to do.
+      kNoMemory,   // Open requests have too many bytes, or the core's inbox is full.
+      kTexts,      // Too many texts wait to be tokenised.
+      kNeverCame,  // The call ended before its request came.
+    };
+    const v1::GenerateRequest& request;  // Empty if it never came, or could not be parsed.
+    const std::string& caller;
+    const absl::Status& status;
+    Cause cause;
+  };
+  using Refused = std::function<void(const Refusal&)>;
   // All four functions must be callable on any thread.
   // - `room` is called before a request is looked at, with the number of open calls of its caller
   //   and the number of callers with open calls. Returns an error if the queue is full of calls of
@@ -38,12 +53,14 @@ class InferenceService final : public OneRequestService {
   // the same time, and kTextsInAnswers limits the bytes of their answers. A call counts until its
   // answer has been sent. A call whose client sets no deadline gets the default one. A client must
   // read an answer before the deadline, and within the default deadline; otherwise the call is
-  // cancelled.
+  // cancelled. `prompts` limits the bytes of the requests that the core has; it outlives the core
+  // and its inbox.
   // `naming_secret` is the cluster's attach token, with which the blocks of prompts get their
   // names; not set: they get none. `connections` are those of the server.
   InferenceService(ServedModel model, RequestLimits limits, Connections* connections,
-                   std::optional<std::string> naming_secret, CallLimit* text_calls,
-                   EncodePool* pool, std::function<absl::Status(size_t calls, size_t callers)> room,
+                   std::optional<std::string> naming_secret, SharedBudget* text_calls,
+                   EncodePool* pool, SharedBudget* prompts,
+                   std::function<absl::Status(size_t calls, size_t callers)> room,
                    std::function<bool(CoreEvent)> submit, std::function<void(CoreEvent)> tell,
                    Refused refused);
 
@@ -53,6 +70,8 @@ class InferenceService final : public OneRequestService {
   void SetServing(ServingChanged serving);
   // Number of RPCs that gRPC has not ended yet. Any thread.
   size_t calls();
+  // Tokenize and Detokenize calls that were refused because of a limit that they share. Any thread.
+  const Counter& text_calls_refused() const { return text_calls_refused_; }
 
  private:
   class UnaryCall;
@@ -63,7 +82,13 @@ class InferenceService final : public OneRequestService {
              absl::Status status, absl::Time deadline, const grpc::ByteBuffer& bytes);
   // Adds a method with a single answer.
   template <typename Request>
-  void AddUnary(const char* name, CallLimit* limit);
+  void AddUnary(const char* name, SharedBudget* limit);
+  // Ends a call with the answer to the request in `bytes`, and clears them. If `counts` is true,
+  // the answer counts among those that have not been read. Returns an error, with which the caller
+  // must end the call, if there is no answer.
+  template <typename Request>
+  absl::Status Respond(UnaryCall* call, const std::string& caller, bool counts,
+                       grpc::ByteBuffer* bytes);
   // Return the answer in its bytes.
   absl::StatusOr<grpc::ByteBuffer> Answer(const v1::TokenizeRequest& request,
                                           const UnaryCall& call);
@@ -76,13 +101,18 @@ class InferenceService final : public OneRequestService {
   // Answers of all Tokenize and Detokenize calls together may have as many bytes as this number of
   // texts of the max size, and kBytesBeside more for the other fields; one alone may have more. The
   // model's context does not limit a text to tokenise, and an answer may have six times the bytes
-  // of its text: each token takes its id, its bytes and the length of these.
-  static constexpr size_t kTextsInAnswers = 6;
+  // of its text: each token takes its id, its bytes and the length of these. One caller gets three
+  // quarters, which is six texts.
+  static constexpr size_t kTextsInAnswers = 8;
   static constexpr size_t kBytesBeside = 1 << 20;
-  // Runs `work` on a text of `bytes` bytes, now or on a thread of the pool.
-  absl::Status RunOnText(const std::string& caller, size_t bytes, std::function<void()> work);
+  // Runs `work` on a text of `text_bytes` bytes, now or on a thread of the pool. `bytes` is the
+  // memory that it takes until it runs.
+  absl::Status RunOnText(const std::string& caller, size_t text_bytes, size_t bytes,
+                         EncodePool::Work work);
   // Returns the name of the caller. Returns InvalidArgument if the name that it gave is too long.
   absl::StatusOr<std::string> CallerOf(const grpc::CallbackServerContext& context) const;
+  // Ends a call whose request does not reach the core.
+  void Refuse(GenerateCall* call, const Refusal& refusal);
   // Checks a request and passes it to the core.
   void Admit(const std::shared_ptr<GenerateCall>& call, RequestKey key,
              const v1::GenerateRequest& request, const std::string& caller, absl::Time arrival,
@@ -92,14 +122,16 @@ class InferenceService final : public OneRequestService {
   const ServedModel model_;
   const RequestLimits limits_;
   const std::optional<std::string> naming_secret_;
-  CallLimit* const text_calls_;
+  SharedBudget* const text_calls_;
   EncodePool* const pool_;
+  SharedBudget* const prompts_;
   const std::function<absl::Status(size_t calls, size_t callers)> room_;
   const std::function<bool(CoreEvent)> submit_;
   const std::function<void(CoreEvent)> tell_;
   const Refused refused_;
   std::atomic<RequestKey> next_key_ = 1;
-  std::atomic<size_t> answer_bytes_ = 0;  // Answers of Tokenize and Detokenize calls.
+  SharedBudget answer_bytes_;  // Answers of Tokenize and Detokenize calls.
+  Counter text_calls_refused_;
   Mutex mutex_;
   std::map<RequestKey, std::shared_ptr<GenerateCall>> calls_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, size_t> calls_of_ ABSL_GUARDED_BY(mutex_);  // Open calls of each caller.

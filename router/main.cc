@@ -89,7 +89,13 @@ ABSL_FLAG(
 ABSL_FLAG(absl::Duration, default_deadline, absl::Seconds(600),
           "time limit of a request whose client sets none");
 ABSL_FLAG(int, max_text_calls, 64,
-          "max Tokenize and Detokenize calls at one time; more are refused (1 to 1000000)");
+          "max Tokenize and Detokenize calls at one time, of which one caller gets up to three "
+          "quarters; more are refused (1 to 1000000)");
+ABSL_FLAG(
+    baton::ByteSize, max_open_bytes, baton::ByteSize{256 << 20},
+    "max memory for the prompts of requests that wait or run, such as 256Mi, of which one "
+    "caller gets up to three quarters; more requests are refused. A prompt takes 4 to 5 bytes "
+    "for each token (1Mi to 1Ti)");
 ABSL_FLAG(std::string, serve_identity, "",
           "identity that workers must have to be used: FINGERPRINT/NUMERICS, or FINGERPRINT alone, "
           "as `baton-client models` shows it; default: the identity of the largest number of "
@@ -158,7 +164,7 @@ std::vector<FlagGroup> FlagGroups() {
        "max-queued max-queue-wait max-queued-per-caller max-running-per-caller "
        "max-tokens-per-minute-per-caller trust-tenant-metadata max-prompts-per-worker "
        "max-migrations "
-       "default-deadline max-text-bytes max-text-calls"},
+       "default-deadline max-open-bytes max-text-bytes max-text-calls"},
       {"Waiting for workers", "pair-wait room-wait report-limit stall leg-silence-limit"},
       {"Clients",
        "client-buffer-tokens slow-client-limit max-connections max-connections-per-address "
@@ -201,6 +207,15 @@ size_t IndexBytesFromFlag() {
   return bytes;
 }
 
+size_t OpenBytesFromFlag() {
+  const uint64_t bytes = absl::GetFlag(FLAGS_max_open_bytes).bytes;
+  if (bytes < (uint64_t{1} << 20) || bytes > (uint64_t{1} << 40)) {
+    RefuseToStart(
+        absl::StrCat("--max-open-bytes is ", ByteSizeText(bytes), "; it takes 1Mi to 1Ti"));
+  }
+  return bytes;
+}
+
 RouterServer::Options OptionsFromFlags() {
   RouterServer::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
@@ -218,6 +233,7 @@ RouterServer::Options OptionsFromFlags() {
       CheckedInt("max-text-bytes", absl::GetFlag(FLAGS_max_text_bytes), 1, 64 << 20));
   options.max_text_calls =
       CheckedInt("max-text-calls", absl::GetFlag(FLAGS_max_text_calls), 1, 1000000);
+  options.max_open_bytes = OpenBytesFromFlag();
   options.connections.connections =
       CheckedInt("max-connections", absl::GetFlag(FLAGS_max_connections), 1, 1000000);
   options.connections.per_address = CheckedInt(

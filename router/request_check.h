@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
+
+#include <google/protobuf/io/zero_copy_stream.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -41,6 +44,16 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                             const ServedModel& model, const RequestLimits& limits,
                                             absl::Time arrival, absl::Time deadline,
                                             std::function<absl::Status()> interrupted = nullptr);
+
+// Returns the max bytes that a request can have in its message beside its text, for a model with
+// this context.
+size_t MaxBytesBesideText(int context);
+// Checks the message of a GenerateRequest, of `size` bytes, before it is parsed. Returns
+// InvalidArgument, with the number of bytes and the max, if it has more than MaxBytesBesideText().
+// (Parsed, each of these bytes may take eight bytes of memory, and several such messages may come
+// at once.) Returns OK for a message that is not valid, unless it is too long. Any thread.
+absl::Status CheckBytesBesideText(google::protobuf::io::ZeroCopyInputStream* message, size_t size,
+                                  int context);
 
 // Makes an id for a request that came without one. Any thread.
 std::string NewRequestId();

@@ -20,11 +20,12 @@ void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry) {
     registry->AddCounter(name, help, labels,
                          [router, member] { return double(router->counters().*member); });
   };
-  counter("baton_router_requests_shed_total",
-          "Requests refused because the workers have too much to do: the queue or the inbox before it "
-          "was full, the predicted wait was too long, or the answer would have come after its "
-          "deadline.",
-          &RouterCounters::shed);
+  counter(
+      "baton_router_requests_shed_total",
+      "Requests refused because the workers have too much to do: the queue, the inbox before it "
+      "or the memory for requests was full, the predicted wait was too long, or the answer "
+      "would have come after its deadline.",
+      &RouterCounters::shed);
   counter("baton_router_migrations_total",
           "Times a request went back to prefill because a worker failed it.",
           &RouterCounters::migrations);
@@ -47,6 +48,10 @@ void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry) {
           {{"role", "prefill"}});
   counter("baton_router_worker_refusals_total", kRefusals, &RouterCounters::decode_refused,
           {{"role", "decode"}});
+  registry->AddCounter("baton_router_text_calls_refused_total",
+                       "Tokenize and Detokenize calls refused because too many ran, too many texts "
+                       "waited, or too many answers had not been read.",
+                       {}, [router] { return double(router->text_calls_refused()); });
   registry->AddGauge("baton_router_connections", "Open connections of clients and workers.", {},
                      [router] { return double(router->connections().open); });
   const auto connection_counter = [&](const char* name, const char* help,

@@ -53,10 +53,17 @@ RouterCoreOptions CoreOptions(const RouterServer::Options& options, RequestMetri
 // Returns the size of the largest message that can be a valid one: a prompt as text or as token
 // ids, a text to tokenise, or a message of a worker, with some room for the other fields.
 size_t MaxMessageBytes(const RouterServer::Options& options) {
-  constexpr size_t kIdBytes = 6;  // an id as a field of its own, of up to 28 bits
-  const size_t ids = kIdBytes * static_cast<size_t>(options.model.config.context);
-  return std::clamp(std::max(ids, options.limits.text_bytes) + kMaxReportBytes, kMaxReportBytes,
-                    size_t{kMaxMessageBytes});
+  return std::clamp(std::max(MaxBytesBesideText(options.model.config.context),
+                             options.limits.text_bytes + kMaxReportBytes),
+                    kMaxReportBytes, size_t{kMaxMessageBytes});
+}
+
+// Lets at least two of the longest texts wait.
+EncodePool::Options PoolOptions(const RouterServer::Options& options) {
+  EncodePool::Options pool;
+  pool.threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 8);
+  pool.max_bytes = std::max(pool.max_bytes, 2 * options.limits.text_bytes);
+  return pool;
 }
 
 // Lets a connection send at least two of the longest messages at the same time.
@@ -73,14 +80,16 @@ ConnectionLimits ConnectionLimitsFor(const RouterServer::Options& options) {
 
 struct RouterServer::Parts {
   explicit Parts(const Options& options)
-      : inbox(kInbox),
+      : prompts(options.max_open_bytes),
+        inbox(kInbox),
         connections(ConnectionLimitsFor(options)),
-        text_calls(options.max_text_calls),
+        text_calls(static_cast<size_t>(options.max_text_calls)),
+        encode_pool(PoolOptions(options)),
         core_mode(options.core.mode),
         inference(
             options.model, options.limits, &connections,
             options.core.prefix_index_bytes > 0 ? std::optional(options.token) : std::nullopt,
-            &text_calls, &encode_pool,
+            &text_calls, &encode_pool, &prompts,
             // Runs before the prompt is tokenised, so that it costs little to refuse a request. A
             // caller with fewer calls than its share gets to the core, which makes a place for it.
             [this, limit = static_cast<size_t>(options.core.max_queued)](size_t calls,
@@ -96,9 +105,7 @@ struct RouterServer::Parts {
               return true;
             },
             [this](CoreEvent event) { Tell(std::move(event)); },
-            [this](const v1::GenerateRequest& request, const absl::Status& status) {
-              Refuse(request, status);
-            }),
+            [this](const InferenceService::Refusal& refusal) { Count(refusal); }),
         membership(options.token, options.connect_limit, options.limits.request_limit, &connections,
                    [this](CoreEvent event) { Tell(std::move(event)); }),
         legs(options.token, [this](CoreEvent event) { Tell(std::move(event)); }),
@@ -125,13 +132,23 @@ struct RouterServer::Parts {
   }
 
   // Counts and logs a request that never reaches the core. Any thread.
-  void Refuse(const v1::GenerateRequest& request, const absl::Status& status) {
+  void Count(const InferenceService::Refusal& refusal) {
+    using Cause = InferenceService::Refusal::Cause;
+    const v1::GenerateRequest& request = refusal.request;
+    const absl::Status& status = refusal.status;
     const v1::ServingMode mode =
         request.mode() == v1::SERVING_MODE_UNSPECIFIED ? core_mode : request.mode();
     const bool colocated = mode == v1::SERVING_MODE_COLOCATED;
     (colocated ? metrics.colocated : metrics.disaggregated).Ended(status);
-    if (absl::IsResourceExhausted(status)) {
-      ++shed_before_core;
+    if (refusal.cause != Cause::kNeverCame) {
+      CallerMetrics::One& caller = metrics.callers.Of(refusal.caller);
+      const auto answers = static_cast<uint64_t>(AnswersWanted(request));
+      caller.requests.Add(answers);
+      if (absl::IsResourceExhausted(status)) caller.refused.Add(answers);
+    }
+    if (refusal.cause == Cause::kQueue || refusal.cause == Cause::kNoMemory) ++shed_before_core;
+    // Only for the full queue more workers would help.
+    if (refusal.cause == Cause::kQueue) {
       const bool decode =
           colocated || metrics.decode_wait_ms.value() > metrics.prefill_wait_ms.value();
       metrics.RefusedTokens(PromptTokensAbout(request), AnswerTokensAbout(request), decode);
@@ -154,12 +171,12 @@ struct RouterServer::Parts {
   // Waits until `reached` returns true after a turn of the event loop, but not longer than `limit`.
   bool WaitUntil(const std::function<bool()>& reached, absl::Duration limit);
 
+  SharedBudget prompts;  // Bytes of requests in the core and in its inbox.
   Inbox<CoreEvent> inbox;
   const std::shared_ptr<Wakeup> wakeup = std::make_shared<Wakeup>();  // Wakes the loop.
   Connections connections;
-  CallLimit text_calls;
-  EncodePool encode_pool{
-      {.threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 8)}};
+  SharedBudget text_calls;
+  EncodePool encode_pool;
   RequestMetrics metrics;
   const v1::ServingMode core_mode;
   InferenceService inference;
@@ -287,6 +304,8 @@ void RouterServer::Parts::TellHealth() {
   if (!server_open) return;
   server->SetServing(kInference, core_serves && !hangs);
   server->SetServing("", core_serves && !hangs);
+  // Kubernetes asks for this one to learn whether the process must be restarted.
+  server->SetServing(kMembership, !hangs);
 }
 
 void RouterServer::Parts::WatchPulse(absl::Time now) {
@@ -382,7 +401,13 @@ size_t RouterServer::legs() const {
 
 ConnectionCounters RouterServer::connections() const { return parts_->connections.counters(); }
 
-CallLimit& RouterServer::text_calls() { return parts_->text_calls; }
+SharedBudget& RouterServer::text_calls() { return parts_->text_calls; }
+
+uint64_t RouterServer::text_calls_refused() const {
+  return parts_->inference.text_calls_refused().value();
+}
+
+size_t RouterServer::open_bytes() const { return parts_->prompts.taken(); }
 
 void RouterServer::Shutdown(absl::Duration grace) {
   Parts& p = *parts_;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -7,9 +9,9 @@
 #include "absl/time/time.h"
 #include "common/rpc/connections.h"
 #include "common/rpc/limits.h"
-#include "router/call_limit.h"
 #include "router/core/router_core.h"
 #include "router/request_check.h"
+#include "router/shared_budget.h"
 
 namespace baton {
 
@@ -27,8 +29,13 @@ class RouterServer {
     // If a worker does not answer within this time at the address that it registered, the router
     // refuses it.
     absl::Duration connect_limit = absl::Milliseconds(kConnectLimitMs);
-    // Max Tokenize and Detokenize calls at one time. Further calls end with ResourceExhausted.
+    // Max Tokenize and Detokenize calls at one time, of which one caller gets three quarters.
+    // Further calls end with ResourceExhausted.
     int max_text_calls = 64;
+    // Max bytes of all open requests (their prompts and what is kept beside these), of which one
+    // caller gets three quarters. Further requests end with ResourceExhausted. One alone may have
+    // more.
+    size_t max_open_bytes = 256 << 20;
     // While the loop has made no progress for longer than this, health is NOT_SERVING.
     absl::Duration hang_limit = absl::Seconds(10);
     RouterCoreOptions
@@ -57,9 +64,14 @@ class RouterServer {
   size_t legs() const;
   // The connections of clients and workers. Any thread.
   ConnectionCounters connections() const;
-  // The limit of Tokenize and Detokenize calls. Any thread. A place taken from it must be given
+  // The limit of Tokenize and Detokenize calls. Any thread. A share taken from it must be given
   // back before the server is destroyed.
-  CallLimit& text_calls();
+  SharedBudget& text_calls();
+  // Number of Tokenize and Detokenize calls that were refused because of a limit that they share.
+  // Any thread.
+  uint64_t text_calls_refused() const;
+  // Bytes of all open requests. Any thread.
+  size_t open_bytes() const;
 
  private:
   struct Parts;

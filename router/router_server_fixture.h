@@ -1,7 +1,10 @@
 #pragma once
 
+#include <functional>
+#include <latch>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <grpcpp/generic/generic_stub.h>
@@ -10,6 +13,7 @@
 
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/base/log.h"
+#include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "router/router_server.h"
@@ -36,6 +40,25 @@ struct GenerateOutcome {
   v1::Summary summary;
 };
 
+// Keeps gRPC's threads for callbacks to the end of the program. gRPC 1.51 ends them with the last
+// channel and server that use them, and now and then aborts while it does ("prior > 0" in
+// grpc_cq_internal_unref), so that one of some fifty runs of many short servers failed.
+inline void KeepCallbackThreads(const std::string& address) {
+  static const auto* const kept = [&address] {
+    auto* const channel = new std::shared_ptr<grpc::Channel>(Dial(address));
+    const auto health = grpc::health::v1::Health::NewStub(*channel);
+    grpc::ClientContext context;
+    const grpc::health::v1::HealthCheckRequest request;
+    grpc::health::v1::HealthCheckResponse response;
+    std::latch done(1);
+    health->async()->Check(&context, &request, &response,
+                           [&done](const grpc::Status&) { done.count_down(); });
+    done.wait();
+    return channel;
+  }();
+  static_cast<void>(kept);
+}
+
 // A router for the demo model, with a client and, if asked for, fake workers.
 class RouterServerFixture : public ::testing::Test {
  protected:
@@ -47,6 +70,7 @@ class RouterServerFixture : public ::testing::Test {
     auto started = RouterServer::Start(options);
     ASSERT_TRUE(started.ok()) << started.status();
     router_ = *std::move(started);
+    KeepCallbackThreads(router_->address());
     channel_ = Dial(router_->address());
     stub_ = v1::Inference::NewStub(channel_);
   }
@@ -76,6 +100,12 @@ class RouterServerFixture : public ::testing::Test {
     }
     outcome.status = reader->Finish();
     return outcome;
+  }
+  // Waits until `reached` returns true, but not longer than half a minute. Returns its last result.
+  static bool Await(const std::function<bool()>& reached) {
+    const absl::Time limit = SteadyNow() + absl::Seconds(30);
+    while (!reached() && SteadyNow() < limit) std::this_thread::yield();
+    return reached();
   }
   bool Healthy(const std::string& service) {
     const auto health = grpc::health::v1::Health::NewStub(channel_);

@@ -1,7 +1,9 @@
 #include "router/router_server.h"
 
 #include <atomic>
+#include <latch>
 #include <limits>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -22,9 +24,20 @@
 namespace baton {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::Pair;
 
 class RouterServerTest : public RouterServerFixture {};
+
+// Returns a GenerateRequest with ids that take one byte each.
+std::string MessageWithIds(int ids) {
+  v1::GenerateRequest request;
+  request.mutable_token_ids()->mutable_ids()->Add(5);
+  request.mutable_token_ids()->mutable_ids()->Resize(ids, 5);
+  return request.SerializeAsString();
+}
 
 TEST_F(RouterServerTest, AnAnswerIsStreamedThroughBothWorkers) {
   StartRouter();
@@ -294,6 +307,15 @@ TEST_F(RouterServerTest, EveryBadRequestIsToldWhyAndTheRouterLivesOn) {
   EXPECT_EQ(good.tokens.size(), 4u);
 }
 
+// Its million and more ids would take eight times the memory.
+TEST_F(RouterServerTest, AMessageWithTooManyIdsIsRefusedBeforeItIsParsed) {
+  StartRouter();
+  const grpc::Status status = SendRaw("/baton.v1.Inference/Generate", MessageWithIds(2 << 20));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("bytes beside its text"));
+  EXPECT_THAT(status.error_message(), HasSubstr(absl::StrCat(6 * 4096 + (1 << 20))));
+}
+
 // A message that is longer than every valid one is refused before it is there.
 TEST_F(RouterServerTest, AMessageThatIsTooLongForAnyRequestIsRefused) {
   StartRouter();
@@ -331,6 +353,8 @@ TEST_F(RouterServerTest, WhatTheFullQueueRefusesIsCountedAndNamed) {
   v1::GenerateEvent event;
   ASSERT_TRUE(waits->Read(&event));
   ASSERT_TRUE(event.has_accepted());
+  // Before that, the core would refuse the next request, and not the server.
+  ASSERT_TRUE(Await([this] { return router_->queued() == 1; }));
   ::testing::internal::CaptureStderr();
   SetLogLevel(Severity::kInfo);
   std::set<absl::Duration> told;
@@ -352,6 +376,12 @@ TEST_F(RouterServerTest, WhatTheFullQueueRefusesIsCountedAndNamed) {
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_GT(told.size(), 1u) << "clients that are refused together come again together";
   EXPECT_EQ(router_->counters().shed, 3u);
+  const RequestMetrics& metrics = router_->request_metrics();
+  EXPECT_EQ(metrics.prefill_refused_tokens.value(), 3u) << "a token for four bytes of each prompt";
+  EXPECT_THAT(metrics.callers.Values(&CallerMetrics::One::requests),
+              Contains(Pair("ipv4:127.0.0.1", 4)));
+  EXPECT_THAT(metrics.callers.Values(&CallerMetrics::One::refused),
+              Contains(Pair("ipv4:127.0.0.1", 3)));
   EXPECT_THAT(log, ::testing::HasSubstr("request_id=r"));
   EXPECT_THAT(log, ::testing::Not(::testing::HasSubstr("request_id=\"\"")));
   context.TryCancel();
@@ -396,6 +426,92 @@ TEST_F(RouterServerTest, TenantsAreToldApartOnlyIfTheyAreTrusted) {
     }
     for (const auto& context : contexts) context->TryCancel();
   }
+}
+
+// No worker is attached, so that all requests stay open. Callers are told apart by their names.
+TEST_F(RouterServerTest, OpenRequestsOfOneCallerLeaveMemoryForThoseOfOthers) {
+  constexpr size_t kMax = 64 << 10;
+  RouterServer::Options options;
+  options.max_open_bytes = kMax;
+  options.limits.trust_tenant_metadata = true;
+  StartRouter(options);
+  v1::GenerateRequest request;
+  for (int i = 0; i < 1000; ++i) request.mutable_token_ids()->add_ids(5);
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateEvent>>> readers;
+  v1::GenerateEvent event;
+  // Sends a request, and returns true if it has been accepted.
+  const auto ask = [&](const std::string& tenant) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    contexts.back()->AddMetadata(kTenantMetadata, tenant);
+    readers.push_back(stub_->Generate(contexts.back().get(), request));
+    return readers.back()->Read(&event);
+  };
+  int accepted = 0;
+  while (accepted < 100 && ask("a")) ++accepted;
+  EXPECT_GE(accepted, 4);
+  EXPECT_LE(accepted, 12) << "each has 4,000 bytes of ids";
+  EXPECT_LE(router_->open_bytes(), kMax * 3 / 4);
+  const absl::Status refused = FromGrpcStatus(readers.back()->Finish());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("the max is 65536"));
+  EXPECT_TRUE(RetryAfter(refused).has_value()) << refused;
+  EXPECT_TRUE(ask("b"));
+  // The refusal is counted for its caller, but not as work that more workers would do.
+  EXPECT_EQ(router_->counters().shed, 1u);
+  const RequestMetrics& metrics = router_->request_metrics();
+  EXPECT_EQ(metrics.prefill_refused_tokens.value(), 0u);
+  EXPECT_THAT(metrics.callers.Values(&CallerMetrics::One::requests),
+              IsSupersetOf({Pair("a", accepted + 1.0), Pair("b", 1.0)}));
+  EXPECT_THAT(metrics.callers.Values(&CallerMetrics::One::refused),
+              IsSupersetOf({Pair("a", 1.0), Pair("b", 0.0)}));
+  for (const auto& context : contexts) context->TryCancel();
+  EXPECT_TRUE(Await([this] { return router_->open_bytes() == 0; })) << router_->open_bytes();
+  // A request of any size is taken if it is the only one.
+  for (int i = 0; i < 3000; ++i) request.mutable_token_ids()->add_ids(5);
+  router_ = nullptr;
+  options.max_open_bytes = 10000;
+  StartRouter(options);
+  EXPECT_TRUE(ask("a"));
+  EXPECT_GT(router_->open_bytes(), 16000u);
+  EXPECT_FALSE(ask("b"));
+  contexts[contexts.size() - 2]->TryCancel();
+}
+
+// Chooses the first worker, once it may.
+class HeldPolicy final : public RoutingPolicy {
+ public:
+  HeldPolicy(std::latch* reached, std::latch* may) : reached_(reached), may_(may) {}
+  size_t Choose(const RouteRequest&, absl::Span<const RouteCandidate>) override {
+    if (!reached_->try_wait()) reached_->count_down();
+    may_->wait();
+    return 0;
+  }
+
+ private:
+  std::latch* const reached_;
+  std::latch* const may_;
+};
+
+// Kubernetes asks for the health of Membership, and starts a process anew that is not healthy.
+TEST_F(RouterServerTest, ALoopThatHangsMakesTheWholeProcessNotServing) {
+  std::latch reached(1), may(1);
+  RouterServer::Options options;
+  options.hang_limit = absl::Milliseconds(100);
+  options.core.new_policy = [&](uint64_t) { return std::make_unique<HeldPolicy>(&reached, &may); };
+  StartRouter(options);
+  StartWorkers();
+  std::thread client([this] { EXPECT_TRUE(Generate(Ask("Why?", 3)).status.ok()); });
+  reached.wait();
+  const auto await_health = [this](bool healthy) {
+    for (const char* service : {"", "baton.v1.Inference", "baton.v1.Membership"}) {
+      EXPECT_TRUE(Await([&] { return Healthy(service) == healthy; })) << service;
+    }
+  };
+  await_health(false);
+  may.count_down();
+  client.join();
+  await_health(true);
 }
 
 TEST_F(RouterServerTest, TheDeadlineReachesTheWorkers) {

@@ -105,7 +105,8 @@
 {{- ternary "baton.v1.Inference" "ready" (eq .component "router") -}}
 {{- end }}
 
-{{/* The service of grpc.health.v1 that is SERVING while this process is alive, as a router without workers is. */}}
+{{/* The service of grpc.health.v1 that is SERVING while this process is alive and its threads make progress, as a router
+     without workers is. */}}
 {{- define "baton.aliveService" -}}
 {{- get (dict "router" "baton.v1.Membership" "prefill" "baton.v1.PrefillWorker" "decode" "baton.v1.DecodeWorker") .component -}}
 {{- end }}

@@ -48,6 +48,9 @@ struct CheckedRequest {
   LatencyTargets slo;
   absl::Time arrival;  // Time at which the RPC arrived, before its prompt was tokenised.
   absl::Time deadline = absl::InfiniteFuture();
+  // Counts the memory of the request until the last copy of it is destroyed. Null if it is not
+  // counted. The core only keeps it.
+  std::shared_ptr<const void> memory;
 };
 
 // --- Events: told to the core -----------------------------------------------------------------

@@ -19,15 +19,15 @@
 
 namespace baton {
 
-// Counters by caller. The core's thread finds a caller's counters, and any thread may read them.
-// The first kNames callers have counters of their own, and all others share those of kOther.
+// Counters by caller. Any thread. The first kNames callers have counters of their own, and all
+// others share those of kOther.
 class CallerMetrics {
  public:
   static constexpr size_t kNames = 50;
   static constexpr char kOther[] = "other";
   struct One {
     Counter requests;  // Answers that were asked for.
-    Counter refused;   // Answers that ended with ResourceExhausted.
+    Counter refused;   // Answers that were refused because of a limit or of overload.
     Counter tokens;    // Tokens that were computed, of prompts and answers.
   };
   CallerMetrics() { callers_[kOther]; }

@@ -755,9 +755,11 @@ TEST(ProgramTest, ARouterWhoseLoopHangsDoesNotServeUntilItGetsOn) {
     ASSERT_TRUE(hung.held());
     AwaitHealth(cluster.address(), "baton.v1.Inference", Health::NOT_SERVING);
     AwaitHealth(cluster.address(), "", Health::NOT_SERVING);
+    AwaitHealth(cluster.address(), "baton.v1.Membership", Health::NOT_SERVING);
   }
   AwaitHealth(cluster.address(), "", Health::SERVING);
   AwaitHealth(cluster.address(), "baton.v1.Inference", Health::SERVING);
+  AwaitHealth(cluster.address(), "baton.v1.Membership", Health::SERVING);
   EXPECT_TRUE(Generate(cluster.stub(), TokenRequest({5, 6, 7}, 4)).status.ok());
 }
 
