@@ -422,7 +422,8 @@ void InferenceService::AddUnary(const char* name, SharedBudget* limit) {
     absl::Status status = caller.status();
     if (status.ok() && limit != nullptr) status = call->TakePlace(limit, *caller);
     if (!status.ok()) return end(call, status);
-    // The message waits for its turn in its bytes. Parsed, it may take eight times as many.
+    // While the call waits for its turn, its message is kept as it came. Once it is parsed, it may
+    // take eight times as many bytes.
     const auto respond = [this, call, limit, end, caller = *caller,
                           bytes = InOneBlock(bytes)](const absl::Status& turn) mutable {
       const absl::Status status =

@@ -169,7 +169,8 @@ TEST(CheckBytesBesideTextTest, AsManyIdsAsTheContextPassAndManyMoreDoNot) {
   EXPECT_TRUE(CheckBytes(ids(kContext, id)).ok());
   const std::string many = ids(300 * kContext, id);
   EXPECT_EQ(CheckBytes(many).code(), absl::StatusCode::kInvalidArgument);
-  // All that follows the first fault of a message counts, so this one is not parsed either.
+  // Everything behind the first fault of a message counts as other fields than the text, so this
+  // message is refused too.
   EXPECT_EQ(CheckBytes(many.substr(0, many.size() - 1)).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(CheckBytes(std::string(many.size(), '\0')).code(), absl::StatusCode::kInvalidArgument);
 }

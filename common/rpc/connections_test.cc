@@ -496,7 +496,8 @@ TEST_F(ConnectionsTest, MessagesThatWereBrokenOffCountOnlyAsLongAsOlderOnesAreCo
     connections.MessageCame(message, 0);
     message = next;
   }
-  // Those that are broken off while one and the same message is coming might be bytes of that one.
+  // While one and the same message is coming, the bytes of messages that are broken off might be
+  // its own.
   for (int i = 0; i < 60 && connections.counters().cut == 0; ++i) {
     const Connections::Awaited other = connections.MessageAwaited(kPeer);
     second();

@@ -75,8 +75,8 @@ class OneRequestService : public grpc::Service {
  public:
   // A request must come within `limit` after its RPC began. At most `reads` requests are read from
   // one connection at the same time, so that it can't fill the memory with parts of large requests.
-  // Those that are read and do not go on for about a second let others be read, too. `connections`
-  // outlives the service.
+  // If these do not go on for about a second, other requests are read too. `connections` outlives
+  // the service.
   OneRequestService(Connections* connections, absl::Duration limit, size_t reads = 4)
       : connections_(connections), limit_(limit), reads_at_once_(reads) {}
 
@@ -101,10 +101,10 @@ class OneRequestService : public grpc::Service {
   // The RPCs of one connection whose requests have not come.
   struct Reads {
     size_t calls = 0;
-    // Those that are being read, with the time when that began. A call that does not go on is taken
-    // out.
+    // Calls whose requests are being read, with the time when that began. A call whose request does
+    // not go on is taken out.
     std::map<uint64_t, absl::Time> places;
-    std::set<uint64_t> others;  // those that are not being read
+    std::set<uint64_t> others;  // calls whose requests are not being read
     // Bytes of unfinished messages when others waited at the last call of EndWithoutRequests, and
     // the number of calls that have begun since.
     std::optional<uint64_t> unfinished;
