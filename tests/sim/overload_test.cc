@@ -103,17 +103,28 @@ class Load {
     }
     return shown == 0 ? 0 : wasted / shown;
   }
-  // Tokens of prompts and answers that were computed for each caller in each second.
+  // Tokens of prompts and answers that were computed for each caller in each second. A prompt is
+  // computed in several steps, evenly from its first one to its first token.
   std::map<std::string, std::vector<double>> Computed() const {
     std::map<std::string, std::vector<double>> computed;
     const auto seconds = static_cast<size_t>(absl::ToInt64Seconds(end_ - begin_));
     for (const SimClient* client : clients_) {
       std::vector<double>& of = computed[client->request.caller];
       of.resize(seconds);
-      for (size_t i = 0; i < client->times.size(); ++i) {
-        const auto second = static_cast<size_t>(absl::ToInt64Seconds(client->times[i] - begin_));
-        const double prompt = i == 0 ? static_cast<double>(client->request.prompt.size()) : 0;
-        if (second < seconds) of[second] += 1 + prompt;
+      const auto add = [&](absl::Time at, double tokens) {
+        const auto second = static_cast<size_t>(absl::ToInt64Seconds(at - begin_));
+        if (second < seconds) of[second] += tokens;
+      };
+      for (const absl::Time at : client->times) add(at, 1);
+      if (client->times.empty()) continue;
+      const absl::Duration prefill =
+          client->summary ? absl::Microseconds(client->summary->timing().prefill_us())
+                          : absl::ZeroDuration();
+      const size_t prompt = client->request.prompt.size();
+      for (size_t i = 0; i < prompt; ++i) {
+        add(client->times.front() -
+                prefill * (static_cast<double>(i) / static_cast<double>(prompt)),
+            1);
       }
     }
     return computed;
@@ -200,25 +211,21 @@ TEST_P(OverloadTest, CallersGetEqualShares) {
   for (int seed = Setting("BATON_OVERLOAD_SEED", 1),
            end = seed + Setting("BATON_OVERLOAD_SEEDS", 1);
        seed < end; ++seed) {
-    // So many workers that a caller has more than thirty requests in ten seconds.
-    SimCluster::Options options = Cluster(static_cast<uint64_t>(seed), GetParam());
-    options.prefill_workers *= 2;
-    options.decode_workers *= 2;
-    Load load(static_cast<uint64_t>(seed), options);
+    Load load(static_cast<uint64_t>(seed), GetParam());
     load.Run({{.caller = "short",
-               .rate = 80,
+               .rate = 40,
                .min_prompt = 20,
                .max_prompt = 40,
                .deadline = absl::Minutes(1)},
               {.caller = "prompts",
-               .rate = 40,
+               .rate = 20,
                .min_prompt = 300,
                .max_prompt = 400,
                .min_answer = 5,
                .max_answer = 20,
                .deadline = absl::Minutes(1)},
               {.caller = "answers",
-               .rate = 120,
+               .rate = 60,
                .min_prompt = 20,
                .max_prompt = 60,
                .min_answer = 60,
