@@ -117,22 +117,25 @@ TEST_P(BehindTest, BlocksOfACancelledSequenceAreGivenToNobodyWhileItsStepRuns) {
 // A cancelled pull will soon give its blocks back, so no sequence is preempted to free blocks. A
 // sequence that needs no new block goes on.
 TEST_P(BehindTest, WhileACancelledPullHoldsTheLastBlocksTheOthersKeepTheirPace) {
-  Start(12, {.context = 48});
+  Start(13, {.context = 48});
   const auto pulled = Open(5), other = Open(1);  // pulled needs 2 + 1 blocks, other 1 + 1
   const Prompt starved = Colocated(15, 12), goes_on = Colocated(1, 8);
   Record records[4];
   const auto id = Submit(Job(*pulled), &records[0]).value();
-  ASSERT_TRUE(Submit(starved.job, &records[1]).ok());
-  while (records[1].tokens.size() < 2) OneTurn();
-  const auto other_id = Submit(goes_on.job, &records[2]).value();
-  OneTurn();
   ASSERT_TRUE(Submit(Job(*other), &records[3]).ok());
-  OneTurn();
-  ASSERT_EQ(worker_->Load().free_blocks, 0);
+  ASSERT_TRUE(
+      Submit(starved.job, &records[1]).ok());  // needs 4 + 1 blocks, and 1 for each 4 tokens
+  while (records[1].tokens.size() < 3) OneTurn();
+  const auto other_id = Submit(goes_on.job, &records[2]).value();
+  while (records[2].tokens.empty()) OneTurn();
+  worker_->SetPaused(other_id, true);
+  while (records[1].tokens.size() < 8) OneTurn();
+  worker_->SetPaused(other_id, false);
   worker_->Cancel(id);
   // The test does not run the KV thread here, so the cancelled pull does not end. The loop stops
-  // when the KV of the first prompt has 20 tokens, which fill 5 blocks.
-  while (records[1].tokens.size() < 6) WorkerTurn();
+  // when the KV of the first prompt has 24 tokens, which fill 6 blocks.
+  while (records[1].tokens.size() < 10) WorkerTurn();
+  ASSERT_EQ(worker_->Load().free_blocks, 0);
   for (int i = 0; i < 3; ++i) {
     const uint64_t started = late_->started();
     WorkerTurn();
@@ -140,7 +143,7 @@ TEST_P(BehindTest, WhileACancelledPullHoldsTheLastBlocksTheOthersKeepTheirPace) 
   }
   worker_->SetPaused(other_id, true);
   for (int i = 0; i < 3; ++i) WorkerTurn();
-  EXPECT_EQ(records[1].tokens.size(), 6u);
+  EXPECT_EQ(records[1].tokens.size(), 10u);
   EXPECT_FALSE(records[1].ended);
   worker_->SetPaused(other_id, false);
   Settle();

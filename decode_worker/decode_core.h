@@ -150,6 +150,7 @@ class DecodeCore final : public DecodeWorker {
   bool SomePullsEnd() const;
   bool HasRoomToGrow(Sequence* sequence);
   int FirstBlocks(const Sequence& sequence) const;
+  int BlocksToGrow() const;
   int BlocksToBegin(const Sequence& sequence) const;
   int OwedBlocks(absl::Time now) const { return now < owed_until_ ? owed_ : 0; }
   bool PromptWaitsFor(int blocks);

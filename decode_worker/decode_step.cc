@@ -86,13 +86,18 @@ int DecodeCore::FirstBlocks(const Sequence& sequence) const {
   return std::min(layout_.BlocksFor(sequence.tokens()) + 1, layout_.BlocksFor(context_));
 }
 
-// Returns the number of free blocks needed to admit a prompt: its first blocks plus one per running
-// sequence, so that the prompt is not preempted soon after.
+// Returns the number of free blocks that a new sequence must leave: one per running sequence, so
+// that none of them has to be preempted soon after.
+int DecodeCore::BlocksToGrow() const {
+  return static_cast<int>(
+      std::count_if(sequences_.begin(), sequences_.end(), [](const auto& other) {
+        return other.second.state == State::kReady || other.second.state == State::kComputing;
+      }));
+}
+
+// Returns the number of free blocks needed to admit a prompt.
 int DecodeCore::BlocksToBegin(const Sequence& sequence) const {
-  const auto running = std::count_if(sequences_.begin(), sequences_.end(), [](const auto& other) {
-    return other.second.state == State::kReady || other.second.state == State::kComputing;
-  });
-  return FirstBlocks(sequence) + static_cast<int>(running);
+  return FirstBlocks(sequence) + BlocksToGrow();
 }
 
 // Returns true if a ticket that takes `blocks` blocks now would leave too few for the queued prompt

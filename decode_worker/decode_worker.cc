@@ -248,22 +248,31 @@ bool DecodeCore::Reserve(Sequence* sequence, absl::Time now) {
   sequence->blocks = std::move(found);
   sequence->named = static_cast<int>(sequence->blocks.size());
   sequence->cached = sequence->named * layout_.block_tokens;
-  const int wanted = FirstBlocks(*sequence) - sequence->named;
+  const int wanted = FirstBlocks(*sequence) - sequence->named, needed = wanted + BlocksToGrow();
   const bool overtakes = PromptWaitsFor(wanted);
-  auto blocks = overtakes && wanted > OwedBlocks(now)
-                    ? absl::ResourceExhaustedError(
-                          "decode worker is full: other prompts wait for its KV blocks")
-                    : cache_.Take(wanted);
+  const auto take = [&]() -> absl::StatusOr<std::vector<BlockId>> {
+    if (overtakes && needed > OwedBlocks(now)) {
+      return absl::ResourceExhaustedError(
+          "decode worker is full: other prompts wait for its KV blocks");
+    }
+    if (cache_.available() < needed) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("KV blocks: ", wanted, " wanted and ", needed - wanted,
+                       " kept for the sequences that run, ", cache_.available(), " free"));
+    }
+    return cache_.Take(wanted);
+  };
+  const auto blocks = take();
   if (!blocks.ok()) {
     if (!prompts_next_) {
-      owed_ = std::max(OwedBlocks(now), wanted);
+      owed_ = std::max(OwedBlocks(now), needed);
       owed_until_ = now + kOwed;
     }
     End(sequence, blocks.status());
     return true;
   }
   prompts_next_ = prompts_next_ || overtakes;
-  if (overtakes || wanted >= owed_) owed_ = 0;
+  if (overtakes || needed >= owed_) owed_ = 0;
   sequence->blocks.insert(sequence->blocks.end(), blocks->begin(), blocks->end());
   metrics_->cached_tokens.Add(static_cast<uint64_t>(sequence->cached));
   const std::vector<BlockId> into(sequence->blocks.begin(),

@@ -77,6 +77,34 @@ TEST_P(DecodeWorkerTest, ReservesOnlyWhatItHasRoomFor) {
   EXPECT_EQ(records[0].ended->code(), absl::StatusCode::kCancelled);
 }
 
+// Tickets come all the time, more than there is room for. If they took the last blocks, running
+// sequences could not grow, and the youngest ones would lose their KV.
+TEST_P(DecodeWorkerTest, TicketsLeaveTheRunningSequencesRoomToGrow) {
+  Start(32);
+  std::vector<std::unique_ptr<Handover>> handovers;
+  std::vector<Record> records(60);
+  for (Record& record : records) {  // needs 1 + 1 blocks at first, 4 at the end
+    handovers.push_back(Ready(4, 12));
+    ASSERT_TRUE(Submit(Job(*handovers.back(), 12), &record).ok());
+    WorkerTurn();
+    KvTurn();
+  }
+  Settle();
+  int answered = 0;
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (records[i].ended->ok()) {
+      EXPECT_EQ(records[i].ids(), handovers[i]->answer);
+      ++answered;
+    } else {
+      EXPECT_FALSE(records[i].reserved) << *records[i].ended;
+      EXPECT_THAT(records[i].ended->message(), HasSubstr("kept for the sequences that run"));
+    }
+  }
+  EXPECT_GT(answered, 10);
+  EXPECT_LT(answered, 60);
+  ExpectAllBack();
+}
+
 TEST_P(DecodeWorkerTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
   Start(32);
   std::vector<std::unique_ptr<Handover>> handovers;
