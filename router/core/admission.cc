@@ -40,7 +40,7 @@ Work Admission::AtWorkersBefore(uint64_t turn) const {
 }
 
 uint64_t Admission::TurnOf(const Caller& caller, const Work& own) const {
-  uint64_t turn = caller.charged + caller.expected_tokens;
+  uint64_t turn = caller.had();
   if (caller.waiting.empty()) {
     turn = std::max(turn, core_->callers.Start(queue_->SmallestCharge()));
   }
@@ -59,8 +59,8 @@ absl::Duration Admission::WaitOf(const Caller& caller, const Work& own) const {
   ahead += caller.work;
   for (const Caller* other : queue_->callers()) {
     if (other == &caller) continue;
-    const double share = (until - static_cast<double>(other->charged + other->expected_tokens)) /
-                         std::max(1.0, other->work.tokens());
+    const double share =
+        (until - static_cast<double>(other->had())) / std::max(1.0, other->work.tokens());
     ahead += other->work * std::clamp(share, 0.0, 1.0);
   }
   return core_->forecast.TimeFor(ahead);

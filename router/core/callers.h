@@ -51,13 +51,17 @@ struct Caller {
   int prompts = 0;
   uint64_t last_turn = 0;
 
+  // Returns the tokens that the caller has had, for the comparison with other callers. It counts
+  // three quarters of the expected tokens. With all of them, callers with long answers would get
+  // more than their share whenever the workers finish more than they begin, and less whenever they
+  // begin more. With a quarter, answers that began together would end together some seconds later,
+  // and the shares would swing.
+  uint64_t had() const { return charged + expected_tokens / 4 * 3; }
   // Returns the turn of a request with a prompt of `tokens` tokens: the request with the smallest
   // turn is next. It is what the caller will have had once the prompt is computed, and never before
   // the caller's own prompts at the workers. (Without that, it could be: some of the expected
   // tokens are never computed.)
-  uint64_t Turn(uint64_t tokens) const {
-    return std::max(last_turn, charged + expected_tokens + tokens);
-  }
+  uint64_t Turn(uint64_t tokens) const { return std::max(last_turn, had() + tokens); }
 };
 
 // Owns the callers, and counts the tokens that were computed for each. RequestQueue serves the

@@ -146,9 +146,9 @@ TEST_F(CallersTest, WhoComesNewHasNoCreditAndNoDebt) {
   request.caller = heavy;
   callers.BeginsToWait(heavy, std::nullopt);
   callers.Began(request, 100);
-  EXPECT_EQ(heavy->Turn(0), 100u);
+  EXPECT_EQ(heavy->Turn(0), 75u);
   callers.Charge(request, 60);
-  EXPECT_EQ(heavy->Turn(0), 100u) << "expected tokens are now computed";
+  EXPECT_EQ(heavy->Turn(0), 60u + 30u) << "60 of the expected tokens are computed now";
   callers.Charge(request, 1000);
   callers.Ended(request);
   EXPECT_EQ(heavy->Turn(0), 1060u);
