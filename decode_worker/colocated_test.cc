@@ -126,6 +126,48 @@ TEST_P(ColocatedTest, AShortPromptOfAnotherCallerDoesNotWaitForALongOne) {
   ExpectAllBack();
 }
 
+// One caller's answers fill the batch. So, of the tokens that the worker computes, this caller has
+// more than another one, which sends prompts without end. Yet its own prompt gets its turn: it
+// begins when at most one has passed it, and gets a quarter of the tokens for prompts.
+TEST_P(ColocatedTest, ShortPromptsWithoutEndDoNotPassAnOlderOneWithoutEnd) {
+  Start(400, {.chunk_tokens = 8});
+  std::vector<std::unique_ptr<Handover>> tickets;
+  std::vector<Record> answers(8);
+  for (Record& answer : answers) {
+    tickets.push_back(Ready(4, 110));
+    DecodeJob job = Job(*tickets.back(), 110);
+    job.caller = 1;
+    ASSERT_TRUE(Submit(job, &answer).ok());
+  }
+  while (worker_->Load().running < 8) OneTurn();
+  std::deque<Record> records;
+  std::deque<Prompt> asked;
+  const auto queue_more = [&] {
+    while (worker_->Load().waiting < 3) {
+      asked.push_back(Colocated(16, 1));
+      asked.back().job.caller = 2;
+      ASSERT_TRUE(Submit(asked.back().job, &records.emplace_back()).ok());
+      OneTurn();
+    }
+  };
+  queue_more();
+  Prompt prompt = Colocated(20);
+  prompt.job.caller = 1;
+  Record record;
+  ASSERT_TRUE(Submit(prompt.job, &record).ok());
+  for (int turn = 0; turn < 60 && record.tokens.empty(); ++turn) {
+    queue_more();
+    OneTurn();
+  }
+  ASSERT_FALSE(answers[0].ended);
+  EXPECT_FALSE(record.tokens.empty());
+  Settle();
+  EXPECT_EQ(record.ids(), prompt.answer);
+  for (size_t i = 0; i < asked.size(); ++i) EXPECT_EQ(records[i].ids(), asked[i].answer);
+  for (size_t i = 0; i < answers.size(); ++i) EXPECT_EQ(answers[i].ids(), tickets[i]->answer);
+  ExpectAllBack();
+}
+
 TEST_P(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
   Start(32, {.max_batch = 2});
   const Prompt holder = Colocated(60, 30), waiting = Colocated(80);

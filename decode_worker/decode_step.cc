@@ -6,6 +6,14 @@
 
 // Decides what a step contains: the batch, and chunks of the prompts that are computed here.
 namespace baton {
+namespace {
+
+// Number of prompts that may begin before the oldest one that waits.
+constexpr int kMayPass = 1;
+// The oldest prompt that is being computed gets at least this part of the tokens for prompts.
+constexpr int kOldestPart = 4;
+
+}  // namespace
 
 // Returns true if a running step samples the next token of this sequence. While a step is being
 // planned, at most one other step is running.
@@ -141,6 +149,7 @@ bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
     return false;
   }
   prompts_next_ = false;
+  passed_ = sequence->id == OldestQueued() ? 0 : passed_ + 1;
   found.insert(found.end(), own->begin(), own->end());
   sequence->blocks = std::move(found);
   sequence->named = hits;
@@ -168,8 +177,20 @@ bool DecodeCore::IsComing(const Sequence& sequence, size_t block) const {
   });
 }
 
+// Returns the oldest prompt that waits to begin and is not paused, or 0.
+DecodeWorker::JobId DecodeCore::OldestQueued() {
+  const auto oldest = std::find_if(prompts_.begin(), prompts_.end(), [this](JobId id) {
+    const Sequence* sequence = Find(id);
+    return sequence->state == State::kQueued && !sequence->paused_since;
+  });
+  return oldest == prompts_.end() ? 0 : *oldest;
+}
+
 // Returns the sequences whose prompts are computed here and that are not paused, in the order in
-// which they are computed: callers take turns, and of one caller the oldest goes first.
+// which they are computed: callers take turns, and of one caller the oldest goes first. Once
+// kMayPass prompts have begun before the oldest one that waits, it is the next that begins.
+// (Without that, a caller whose answers fill the batch could wait as long as another one sends
+// prompts.)
 std::vector<DecodeWorker::JobId> DecodeCore::PromptsInTurn() {
   std::vector<JobId> waiting;
   std::vector<CallerTurns::Prompt> prompts;
@@ -181,21 +202,42 @@ std::vector<DecodeWorker::JobId> DecodeCore::PromptsInTurn() {
   }
   std::vector<JobId> ordered;
   for (const size_t i : turns_.Order(prompts)) ordered.push_back(waiting[i]);
+  if (passed_ < kMayPass) return ordered;
+  const auto next = std::find_if(ordered.begin(), ordered.end(),
+                                 [this](JobId id) { return Find(id)->state == State::kQueued; });
+  const auto oldest = std::find(next, ordered.end(), OldestQueued());
+  if (oldest != ordered.end()) std::rotate(next, oldest, oldest + 1);
   return ordered;
 }
 
 // Plans which tokens of prompts the next step computes (PromptsInTurn). A step has chunk_tokens
 // tokens: one for each of the `batch` sequences, and the rest for prompts. The prompts get at least
-// one block of tokens (at most chunk_tokens), so that they go on however large the batch is. While
-// a queued prompt finds too few free blocks, no queued prompt behind it begins.
+// one block of tokens (at most chunk_tokens), so that they go on however large the batch is. The
+// oldest prompt that has begun gets its part wherever it stands in the order. While a queued prompt
+// finds too few free blocks, no queued prompt behind it begins.
 std::vector<DecodeCore::Chunk> DecodeCore::PlanChunks(int batch, absl::Time now) {
   std::vector<Chunk> chunks;
   int room = std::max(options_.chunk_tokens - batch,
                       std::min(options_.chunk_tokens, layout_.block_tokens));
+  const auto oldest = std::find_if(prompts_.begin(), prompts_.end(), [this](JobId id) {
+    const Sequence* sequence = Find(id);
+    return sequence->state == State::kComputing && !sequence->paused_since;
+  });
+  int kept = 0;
+  if (oldest != prompts_.end()) {
+    const Sequence* sequence = Find(*oldest);
+    kept =
+        std::min(sequence->tokens() - sequence->computed, (room + kOldestPart - 1) / kOldestPart);
+    room -= kept;
+  }
   bool waits = false;
   for (const JobId id : PromptsInTurn()) {
-    if (room == 0) break;
     Sequence* sequence = Find(id);
+    if (kept > 0 && id == *oldest) room += std::exchange(kept, 0);
+    if (room == 0) {
+      if (kept > 0) continue;
+      break;
+    }
     if (sequence->state == State::kQueued) {
       if (waits || OlderFillBatch(*sequence)) continue;
       if (!Begin(sequence, now)) {

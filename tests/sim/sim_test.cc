@@ -309,7 +309,8 @@ TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) 
   SimCluster cluster({.seed = seed,
                       .prefill_workers = 2,
                       .decode_workers = 2,
-                      .decode_blocks = 64,
+                      .context = 200,
+                      .decode_blocks = 32,
                       .prefill = {.chunk_tokens = 32, .slice_bytes = 4096},
                       .decode = {.max_batch = 24, .max_sequences = 32},
                       .long_rope_from = 48});
