@@ -399,6 +399,25 @@ TEST_P(ColocatedTest, NoMoreBeginThanTheBatchHolds) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(records[i].ids(), prompts[i].answer);
 }
 
+// The turns of callers let the youngest begin first, and younger ones don't count as those that
+// fill the batch.
+TEST_P(ColocatedTest, AStepComputesNoMorePromptsThanTheBatchHolds) {
+  Start(128, {.max_batch = 4, .chunk_tokens = 64});
+  std::vector<Prompt> prompts;
+  Record records[8];
+  for (int i = 0; i < 8; ++i) {
+    prompts.push_back(Colocated(8 - i));
+    prompts.back().job.caller = static_cast<uint64_t>(i) + 1;
+    ASSERT_TRUE(Submit(prompts.back().job, &records[i]).ok());
+  }
+  WorkerTurn();
+  EXPECT_EQ(std::ranges::count_if(records, [](const Record& record) { return record.reserved; }),
+            4);
+  Settle();
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(records[i].ids(), prompts[i].answer);
+  ExpectAllBack();
+}
+
 TEST_P(ColocatedTest, ChunksAndPullsMixAtRandom) {
   Start(256, {.max_batch = 6, .chunk_tokens = 24});
   std::vector<std::unique_ptr<Handover>> handovers;

@@ -153,12 +153,14 @@ class DecodeCore final : public DecodeWorker {
   int BlocksToGrow() const;
   int BlocksToBegin(const Sequence& sequence) const;
   int OwedBlocks(absl::Time now) const { return now < owed_until_ ? owed_ : 0; }
+  int KeptForTicket(absl::Time now) const;
   bool PromptWaitsFor(int blocks);
   bool OlderFillBatch(const Sequence& sequence) const;
   bool Begin(Sequence* sequence, absl::Time now);
   bool IsComing(const Sequence& sequence, size_t block) const;
   JobId OldestQueued();
   std::vector<JobId> PromptsInTurn();
+  void LetOldestBegin(std::vector<JobId>* order, size_t from);
   std::vector<Chunk> PlanChunks(int batch, absl::Time now);
   bool RunsAtOnce(const std::vector<Chunk>& chunks) const;
   bool RunStep(absl::Time now);

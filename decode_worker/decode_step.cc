@@ -108,6 +108,13 @@ int DecodeCore::BlocksToBegin(const Sequence& sequence) const {
   return FirstBlocks(sequence) + BlocksToGrow();
 }
 
+// Returns the number of free blocks that a prompt leaves for a refused ticket. When the ticket
+// comes again, each running sequence may have taken two more blocks, and one is left for it then.
+int DecodeCore::KeptForTicket(absl::Time now) const {
+  const int owed = OwedBlocks(now);
+  return owed > 0 ? owed + 2 * BlocksToGrow() : 0;
+}
+
 // Returns true if a ticket that takes `blocks` blocks now would leave too few for the queued prompt
 // that begins next.
 bool DecodeCore::PromptWaitsFor(int blocks) {
@@ -139,7 +146,7 @@ bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
       FindPrefix(sequence->chain, sequence->job.tokens, sequence->job.cache);
   const int hits = static_cast<int>(found.size());
   if (sequence->wait.GoesOn(IsComing(*sequence, found.size()), found.size(), now) ||
-      cache_.available() < BlocksToBegin(*sequence) - hits + OwedBlocks(now)) {
+      cache_.available() < BlocksToBegin(*sequence) - hits + KeptForTicket(now)) {
     cache_.Release(found);
     return false;
   }
@@ -202,12 +209,18 @@ std::vector<DecodeWorker::JobId> DecodeCore::PromptsInTurn() {
   }
   std::vector<JobId> ordered;
   for (const size_t i : turns_.Order(prompts)) ordered.push_back(waiting[i]);
-  if (passed_ < kMayPass) return ordered;
-  const auto next = std::find_if(ordered.begin(), ordered.end(),
-                                 [this](JobId id) { return Find(id)->state == State::kQueued; });
-  const auto oldest = std::find(next, ordered.end(), OldestQueued());
-  if (oldest != ordered.end()) std::rotate(next, oldest, oldest + 1);
+  LetOldestBegin(&ordered, 0);
   return ordered;
+}
+
+// Puts the oldest prompt that waits in front of the other ones that wait at the places from `from`
+// on, if it is the next that begins.
+void DecodeCore::LetOldestBegin(std::vector<JobId>* order, size_t from) {
+  if (passed_ < kMayPass) return;
+  const auto next = std::find_if(order->begin() + static_cast<ptrdiff_t>(from), order->end(),
+                                 [this](JobId id) { return Find(id)->state == State::kQueued; });
+  const auto oldest = std::find(next, order->end(), OldestQueued());
+  if (oldest != order->end()) std::rotate(next, oldest, oldest + 1);
 }
 
 // Plans which tokens of prompts the next step computes (PromptsInTurn). A step has chunk_tokens
@@ -231,19 +244,20 @@ std::vector<DecodeCore::Chunk> DecodeCore::PlanChunks(int batch, absl::Time now)
     room -= kept;
   }
   bool waits = false;
-  for (const JobId id : PromptsInTurn()) {
+  std::vector<JobId> order = PromptsInTurn();
+  for (size_t place = 0; place < order.size(); ++place) {
+    const JobId id = order[place];
     Sequence* sequence = Find(id);
     if (kept > 0 && id == *oldest) room += std::exchange(kept, 0);
-    if (room == 0) {
-      if (kept > 0) continue;
-      break;
-    }
+    const size_t max_chunks = static_cast<size_t>(options_.max_batch) - (kept > 0 ? 1 : 0);
+    if (room == 0 || chunks.size() >= max_chunks) continue;
     if (sequence->state == State::kQueued) {
       if (waits || OlderFillBatch(*sequence)) continue;
       if (!Begin(sequence, now)) {
         waits = !sequence->wait.since;
         continue;
       }
+      LetOldestBegin(&order, place + 1);
     }
     const int tokens = std::min(sequence->tokens() - sequence->computed, room);
     chunks.push_back({sequence, tokens});

@@ -234,9 +234,9 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
   if (!Reserve(sequence, now)) awaiting_.push_back(sequence->id);
 }
 
-// Reserves the blocks of a sequence in kAwaiting and starts its pull, or ends the sequence if the
-// blocks are not free. Returns false, and reserves none, while another sequence is pulling or
-// computing the first block that this sequence does not find in the cache.
+// Reserves the blocks of a sequence in kAwaiting and starts its pull. Ends the sequence if too few
+// blocks are free, or if a prompt waits for them. Returns false, and reserves none, while another
+// sequence is pulling or computing the first block that this sequence does not find in the cache.
 bool DecodeCore::Reserve(Sequence* sequence, absl::Time now) {
   std::vector<BlockId> found =
       FindPrefix(sequence->chain, sequence->job.tokens, sequence->job.cache);
@@ -251,7 +251,7 @@ bool DecodeCore::Reserve(Sequence* sequence, absl::Time now) {
   const int wanted = FirstBlocks(*sequence) - sequence->named, needed = wanted + BlocksToGrow();
   const bool overtakes = PromptWaitsFor(wanted);
   const auto take = [&]() -> absl::StatusOr<std::vector<BlockId>> {
-    if (overtakes && needed > OwedBlocks(now)) {
+    if (overtakes && wanted > OwedBlocks(now)) {
       return absl::ResourceExhaustedError(
           "decode worker is full: other prompts wait for its KV blocks");
     }
@@ -265,14 +265,14 @@ bool DecodeCore::Reserve(Sequence* sequence, absl::Time now) {
   const auto blocks = take();
   if (!blocks.ok()) {
     if (!prompts_next_) {
-      owed_ = std::max(OwedBlocks(now), needed);
+      owed_ = std::max(OwedBlocks(now), wanted);
       owed_until_ = now + kOwed;
     }
     End(sequence, blocks.status());
     return true;
   }
   prompts_next_ = prompts_next_ || overtakes;
-  if (overtakes || needed >= owed_) owed_ = 0;
+  if (overtakes || wanted >= owed_) owed_ = 0;
   sequence->blocks.insert(sequence->blocks.end(), blocks->begin(), blocks->end());
   metrics_->cached_tokens.Add(static_cast<uint64_t>(sequence->cached));
   const std::vector<BlockId> into(sequence->blocks.begin(),
@@ -418,8 +418,8 @@ DecodeCore::Sequence* DecodeCore::Find(JobId id) {
   return it == sequences_.end() ? nullptr : &it->second;
 }
 
-// In one step there are at most max_batch generating sequences and chunks of at most max_batch
-// prompts, because DecodeCore::Begin lets no more prompts be computed at one time.
+// In one step there are at most max_batch generating sequences, and chunks of at most max_batch
+// prompts.
 StepSize DecodeWorker::MaxStep(const Options& options) {
   const int batch = std::clamp(options.max_batch, 1, kMaxBatch);
   const int chunk = std::clamp(options.chunk_tokens, 1, kMaxChunk);

@@ -104,10 +104,10 @@ using DecodeUpdate = std::variant<DecodeReserved, DecodePromptTokens, DecodeToke
 
 // The decode worker's core. It reserves KV blocks, pulls KV or computes it, and generates tokens in
 // batches. Each step has a new batch of all sequences whose KV is complete. The other tokens of the
-// step go to chunks of the prompts that are computed here, oldest first, so that no prompt delays
-// the streams for longer than its chunk takes (Sarathi-Serve, arXiv:2403.02310). Block tables grow
-// with their sequences. A new sequence leaves one free block for each running one. When no block is
-// free nevertheless, the youngest sequence is preempted.
+// step go to chunks of the prompts that are computed here, in turns of callers, so that no prompt
+// delays the streams for longer than its chunk takes (Sarathi-Serve, arXiv:2403.02310). Block
+// tables grow with their sequences. A new sequence leaves one free block for each running one. When
+// no block is free nevertheless, the youngest sequence is preempted.
 //
 // Full blocks of prompts and answers stay in the prefix cache when their sequence has ended. The
 // leading blocks that a new sequence finds there are neither pulled nor computed. If the

@@ -40,11 +40,13 @@ Work Admission::AtWorkersBefore(uint64_t turn) const {
 }
 
 uint64_t Admission::TurnOf(const Caller& caller, const Work& own) const {
-  uint64_t turn = caller.had();
+  uint64_t had = caller.had();
   if (caller.waiting.empty()) {
-    turn = std::max(turn, core_->callers.Start(queue_->SmallestCharge()));
+    // The caller's `charged` is raised when the request begins to wait (Callers::BeginsToWait).
+    const uint64_t start = core_->callers.Start(queue_->SmallestCharge());
+    had += start - std::min(start, caller.charged);
   }
-  return turn + static_cast<uint64_t>(own.tokens());
+  return std::max(caller.last_turn, had + static_cast<uint64_t>(own.tokens()));
 }
 
 // Callers take turns by tokens. So while the work of this request's caller is done up to the

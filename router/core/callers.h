@@ -58,9 +58,9 @@ struct Caller {
   // and the shares would swing.
   uint64_t had() const { return charged + expected_tokens / 4 * 3; }
   // Returns the turn of a request with a prompt of `tokens` tokens: the request with the smallest
-  // turn is next. It is what the caller will have had once the prompt is computed, and never before
-  // the caller's own prompts at the workers. (Without that, it could be: some of the expected
-  // tokens are never computed.)
+  // turn is next. It is had() and the prompt's tokens, and never before the caller's own prompts at
+  // the workers. (Without that, it could be: not all of the expected tokens count, and some are
+  // never computed.)
   uint64_t Turn(uint64_t tokens) const { return std::max(last_turn, had() + tokens); }
 };
 

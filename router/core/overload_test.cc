@@ -462,6 +462,21 @@ TEST_F(OverloadedCoreTest, LongPromptsOfOthersAtAWorkerDoNotRefuseAShortOne) {
   EXPECT_FALSE(hub_->clients.at(short_one).status) << StatusOf(short_one);
 }
 
+// Requests of one caller don't pass each other at the workers.
+TEST_F(OverloadedCoreTest, ARequestWaitsForItsCallersPromptsAtTheWorkers) {
+  Start(CoreHarness::Options(), 64);
+  for (int i = 0; i < 20; ++i) Arrive("first", 1000);
+  for (int i = 0; i < 20; ++i) ServeOne(absl::Milliseconds(500));  // 2,000 tokens per second.
+  ASSERT_TRUE(hub_->legs.empty());
+  Arrive("a", 4000);  // Takes 2 s.
+  ASSERT_EQ(hub_->legs.size(), 1u);
+  const RequestKey late = Arrive("a", 20, absl::Seconds(1));
+  ASSERT_TRUE(hub_->clients.at(late).status);
+  EXPECT_THAT(std::string(StatusOf(late).message()), HasSubstr("the answer would end in about"));
+  const RequestKey other = Arrive("b", 20, absl::Seconds(1));
+  EXPECT_FALSE(hub_->clients.at(other).status) << StatusOf(other);
+}
+
 // One request that can hardly wait does not shorten the time that the same caller's other requests
 // may wait. (Behind a load balancer, all clients are one caller.)
 TEST_F(OverloadedCoreTest, AShortDeadlineDoesNotDecideForOtherRequests) {
