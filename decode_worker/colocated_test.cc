@@ -102,9 +102,6 @@ TEST_P(ColocatedTest, PromptsBeginInTheirOrderAndWaitForRoomWithoutEnding) {
   ExpectAllBack();
 }
 
-// Prompts and tickets do not starve each other. Blocks that a prompt waits for are not given to
-// tickets. If the sequences of tickets fill the batch, a prompt gets a place in it once the older
-// sequences are done.
 TEST_P(ColocatedTest, AShortPromptOfAnotherCallerDoesNotWaitForALongOne) {
   Start(128, {.chunk_tokens = 8});
   Prompt longer = Colocated(100), other = Colocated(100), shorter = Colocated(8);
@@ -168,6 +165,9 @@ TEST_P(ColocatedTest, ShortPromptsWithoutEndDoNotPassAnOlderOneWithoutEnd) {
   ExpectAllBack();
 }
 
+// Prompts and tickets do not starve each other. Blocks that a prompt waits for are not given to
+// tickets. If the sequences of tickets fill the batch, a prompt gets a place in it once the older
+// sequences are done.
 TEST_P(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
   Start(32, {.max_batch = 2});
   const Prompt holder = Colocated(60, 30), waiting = Colocated(80);

@@ -176,7 +176,7 @@ class DecodeCore final : public DecodeWorker {
   std::map<JobId, Sequence> sequences_;  // oldest first
   std::deque<JobId> prompts_;            // sequences in kQueued or kComputing, oldest first
   CallerTurns turns_;                    // decides the order of the sequences in prompts_
-  int passed_ = 0;                       // prompts that began since an oldest queued one did
+  int passed_ = 0;                       // prompts that have begun since the oldest one last did
   std::deque<JobId> awaiting_;           // sequences in kAwaiting, oldest first
   // Number of free blocks that are kept for a refused ticket: prompts may not take them before the
   // time owed_until_. If a ticket has overtaken a waiting prompt, prompts_next_ is true, and no

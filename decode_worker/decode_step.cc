@@ -10,7 +10,7 @@ namespace {
 
 // Number of prompts that may begin before the oldest one that waits.
 constexpr int kMayPass = 1;
-// The oldest prompt that is being computed gets at least this part of the tokens for prompts.
+// The oldest prompt that has begun gets one in kOldestPart of the tokens for prompts in a step.
 constexpr int kOldestPart = 4;
 
 }  // namespace
@@ -108,8 +108,9 @@ int DecodeCore::BlocksToBegin(const Sequence& sequence) const {
   return FirstBlocks(sequence) + BlocksToGrow();
 }
 
-// Returns the number of free blocks that a prompt leaves for a refused ticket. When the ticket
-// comes again, each running sequence may have taken two more blocks, and one is left for it then.
+// Returns the number of free blocks that a prompt leaves for a refused ticket: the blocks of the
+// ticket, and two for each running sequence. The sequence may take one of them before the ticket
+// comes again, and the ticket must leave it the other one.
 int DecodeCore::KeptForTicket(absl::Time now) const {
   const int owed = OwedBlocks(now);
   return owed > 0 ? owed + 2 * BlocksToGrow() : 0;

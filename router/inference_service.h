@@ -98,11 +98,11 @@ class InferenceService final : public OneRequestService {
                                           const UnaryCall& call);
   // Texts of more bytes are tokenised on the pool's threads.
   static constexpr size_t kLongText = 16 << 10;
-  // Answers of all Tokenize and Detokenize calls together may have as many bytes as this number of
-  // texts of the max size, and kBytesBeside more for the other fields; one alone may have more. The
-  // model's context does not limit a text to tokenise, and an answer may have six times the bytes
-  // of its text: each token takes its id, its bytes and the length of these. One caller gets three
-  // quarters, which is six texts.
+  // Limits the memory for answers to Tokenize and Detokenize calls that clients have not read yet.
+  // All together may take the bytes of kTextsInAnswers texts of the max size, and kBytesBeside. If
+  // there is no other, an answer may be larger. One caller gets three quarters, which is six texts:
+  // the answer to one text may have six times its bytes, since it has the id, the bytes and the
+  // number of bytes of each token.
   static constexpr size_t kTextsInAnswers = 8;
   static constexpr size_t kBytesBeside = 1 << 20;
   // Runs `work` on a text of `text_bytes` bytes, now or on a thread of the pool. `bytes` is the

@@ -353,7 +353,8 @@ TEST_F(RouterServerTest, WhatTheFullQueueRefusesIsCountedAndNamed) {
   v1::GenerateEvent event;
   ASSERT_TRUE(waits->Read(&event));
   ASSERT_TRUE(event.has_accepted());
-  // Before that, the core would refuse the next request, and not the server.
+  // Until this request is in the queue, the next one would be refused by the core, not by the
+  // server.
   ASSERT_TRUE(Await([this] { return router_->queued() == 1; }));
   ::testing::internal::CaptureStderr();
   SetLogLevel(Severity::kInfo);

@@ -54,8 +54,8 @@ struct Caller {
   // Returns the tokens that the caller has had, for the comparison with other callers. It counts
   // three quarters of the expected tokens. With all of them, callers with long answers would get
   // more than their share whenever the workers finish more than they begin, and less whenever they
-  // begin more. With a quarter, answers that began together would end together some seconds later,
-  // and the shares would swing.
+  // begin more. With only a quarter, shares swing even more in the simulator: what a long answer
+  // takes would count only seconds after it has begun.
   uint64_t had() const { return charged + expected_tokens / 4 * 3; }
   // Returns the turn of a request with a prompt of `tokens` tokens: the request with the smallest
   // turn is next. It is had() and the prompt's tokens, and never before the caller's own prompts at
