@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/worker/prompt_order.h"
 #include "decode_worker/decode_core.h"
 
 // Decides what a step contains: the batch, and chunks of the prompts that are computed here.
@@ -10,8 +11,6 @@ namespace {
 
 // Number of prompts that may begin before the oldest one that waits.
 constexpr int kMayPass = 1;
-// The oldest prompt that has begun gets one in kOldestPart of the tokens for prompts in a step.
-constexpr int kOldestPart = 4;
 
 }  // namespace
 
@@ -240,8 +239,8 @@ std::vector<DecodeCore::Chunk> DecodeCore::PlanChunks(int batch, absl::Time now)
   int kept = 0;
   if (oldest != prompts_.end()) {
     const Sequence* sequence = Find(*oldest);
-    kept =
-        std::min(sequence->tokens() - sequence->computed, (room + kOldestPart - 1) / kOldestPart);
+    kept = std::min(sequence->tokens() - sequence->computed,
+                    PromptOrder::OldestShare(room, /*block_tokens=*/1));
     room -= kept;
   }
   bool waits = false;
