@@ -1,7 +1,9 @@
 // A library for LD_PRELOAD that sets the system clock of a process back or forward.
-// BATON_CLOCK_STEP names a file with the step in seconds, a number of 8 bytes. The test changes it
-// while the process runs.
+// BATON_CLOCK_STEP names a file with two numbers of 8 bytes. The first is the step in seconds,
+// which the test changes while the process runs. The second counts how often a clock with a step
+// was read.
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
@@ -14,15 +16,19 @@
 
 namespace {
 
-const volatile int64_t* step = nullptr;
+struct Shared {
+  std::atomic<int64_t> step;
+  std::atomic<int64_t> reads;
+};
+Shared* shared = nullptr;
 
 __attribute__((constructor)) void Open() {
   const char* path = std::getenv("BATON_CLOCK_STEP");
   if (path == nullptr) return;
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  const int fd = open(path, O_RDWR | O_CLOEXEC);
   if (fd < 0) return;
-  void* mapped = mmap(nullptr, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
-  if (mapped != MAP_FAILED) step = static_cast<const int64_t*>(mapped);
+  void* mapped = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (mapped != MAP_FAILED) shared = static_cast<Shared*>(mapped);
   close(fd);
 }
 
@@ -33,9 +39,11 @@ extern "C" {
 
 int clock_gettime(clockid_t clock, timespec* now) noexcept {
   const int result = static_cast<int>(syscall(SYS_clock_gettime, clock, now));
-  if (result == 0 && step != nullptr &&
+  if (result == 0 && shared != nullptr &&
       (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
-    now->tv_sec += *step;
+    const int64_t step = shared->step;
+    now->tv_sec += step;
+    if (step != 0) ++shared->reads;
   }
   return result;
 }

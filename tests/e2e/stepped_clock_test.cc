@@ -19,7 +19,7 @@ namespace {
 class SteppedClock {
  public:
   SteppedClock() {
-    Set(0);
+    std::ofstream(folder_.File("step"), std::ios::binary) << std::string(2 * sizeof(int64_t), '\0');
     setenv("BATON_CLOCK_STEP", folder_.File("step").c_str(), 1);
     setenv("LD_PRELOAD", BATON_STEPPED_CLOCK, 1);
   }
@@ -31,8 +31,15 @@ class SteppedClock {
   // Sets the system clock of these programs to the right time plus `seconds`.
   void Set(int64_t seconds) const {
     std::fstream file(folder_.File("step"), std::ios::binary | std::ios::in | std::ios::out);
-    if (!file) file.open(folder_.File("step"), std::ios::binary | std::ios::out);
     file.write(reinterpret_cast<const char*>(&seconds), sizeof(seconds));
+  }
+  // Returns how often these programs have read a clock that was not right.
+  int64_t reads() const {
+    int64_t reads = -1;
+    std::ifstream file(folder_.File("step"), std::ios::binary);
+    file.seekg(sizeof(reads));
+    file.read(reinterpret_cast<char*>(&reads), sizeof(reads));
+    return reads;
   }
 
  private:
@@ -53,24 +60,18 @@ TEST(SteppedClockTest, NoDeadlineDependsOnTheSystemClock) {
   Cluster& cluster = **started;
   const v1::GenerateRequest request = TokenRequest({5, 6, 7}, 4);
   for (const int64_t seconds : {0, -3600, 0, 3600, -7200}) {
+    const int64_t reads = clock.reads();
     clock.Set(seconds);
     for (int i = 0; i < 10; ++i) {
       const Answer answer = Generate(cluster.stub(), request, absl::Seconds(20));
       ASSERT_TRUE(answer.status.ok()) << "after a step to " << seconds << ": " << answer.status;
       ASSERT_EQ(answer.summary.migrations(), 0u);
     }
+    // (A library may go on with an old time for a while, so lines of the log would not show it.)
+    if (seconds != 0) {
+      EXPECT_GT(clock.reads(), reads) << "no program had the other clock: step to " << seconds;
+    }
   }
-  // The log shows that the programs really had the other clock.
-  cluster.router().Signal(SIGTERM);
-  ASSERT_TRUE(cluster.router().Wait(absl::Seconds(30)).ok());
-  const auto stopped = cluster.router().log().WaitFor("stopped", absl::Seconds(30));
-  ASSERT_TRUE(stopped.ok()) << stopped.status();
-  absl::Time logged;
-  std::string error;
-  ASSERT_TRUE(absl::ParseTime("%Y-%m-%dT%H:%M:%E*SZ", stopped->substr(0, stopped->find(' ')),
-                              &logged, &error))
-      << *stopped << ": " << error;
-  EXPECT_LT(logged, absl::Now() - absl::Hours(1));
 }
 
 }  // namespace
