@@ -76,6 +76,7 @@ void Connections::Leave(uint64_t key) {
   const auto found = connections_.find(key);
   if (found == connections_.end()) return;
   const Connection& connection = found->second;
+  if (!connection.cut) rpcs_ -= connection.rpcs;
   close(connection.copy);
   const auto of_address = of_address_.find(connection.address);
   if (--of_address->second == 0) of_address_.erase(of_address);
@@ -97,22 +98,37 @@ void Connections::NoDescriptor() {
 }
 
 void Connections::RpcBegins(absl::string_view peer) {
+  std::string cut, because;
   {
     MutexLock lock(&mutex_);
     Connection* const connection = Find(peer);
-    if (connection == nullptr || ++connection->rpcs <= limits_.cut_above()) return;
-    if (!Cut(connection)) return;
+    if (connection == nullptr) return;
+    ++connection->rpcs;
+    if (connection->cut) return;
+    ++rpcs_;
+    if (connection->rpcs > limits_.cut_above()) {
+      Cut(connection);
+      cut = connection->peer;
+      because = absl::StrCat("it has more than ", limits_.cut_above(),
+                             " open RPCs, and was told that ", limits_.streams, " is the limit");
+    } else if (limits_.all_rpcs > 0 && rpcs_ > limits_.all_rpcs) {
+      cut = CutLargest([](const Connection& one) {
+              return static_cast<uint64_t>(std::max(one.rpcs, 0));
+            })->peer;
+      because = absl::StrCat("all connections together had more than ", limits_.all_rpcs,
+                             " open RPCs, and the most were on it");
+    }
   }
-  Log(Severity::kWarning, "connection_cut",
-      {{"peer", peer},
-       {"because",
-        absl::StrCat("it has more than ", limits_.cut_above(), " open RPCs, and was told that ",
-                     limits_.streams, " is the limit")}});
+  if (cut.empty()) return;
+  Log(Severity::kWarning, "connection_cut", {{"peer", cut}, {"because", because}});
 }
 
 void Connections::RpcEnds(absl::string_view peer) {
   MutexLock lock(&mutex_);
-  if (Connection* const connection = Find(peer)) --connection->rpcs;
+  Connection* const connection = Find(peer);
+  if (connection == nullptr) return;
+  --connection->rpcs;
+  if (!connection->cut) --rpcs_;
 }
 
 void Connections::RpcCancelled(absl::string_view peer, absl::Time now) {
@@ -163,6 +179,7 @@ void Connections::MessageCame(const Awaited& awaited, size_t bytes) {
   if (bytes > 0) connection.accounted += bytes + kBesideMessage;
   if (connection.awaited.empty()) {
     awaiting_.erase(awaited.key);
+    connection.unfinished = 0;
   } else {
     connection.accounted = std::max(connection.accounted, *connection.awaited.begin());
   }
@@ -185,10 +202,11 @@ uint64_t Connections::UnfinishedBytes(absl::string_view peer) const {
 }
 
 void Connections::CutIfUnfinished(absl::Time now) {
-  if (limits_.unfinished_bytes == 0) return;
-  std::vector<std::string> cut;
+  if (limits_.unfinished_bytes == 0 && limits_.all_unfinished_bytes == 0) return;
+  std::vector<std::string> cut, largest;
   {
     MutexLock lock(&mutex_);
+    uint64_t all = 0;
     for (const uint64_t key : awaiting_) {
       Connection& connection = connections_.at(key);
       const uint64_t received = BytesReceived(connection.copy);
@@ -204,8 +222,18 @@ void Connections::CutIfUnfinished(absl::Time now) {
         connection.noted = now;
       }
       connection.accounted = std::min(connection.accounted, received);
-      if (received - connection.accounted <= limits_.unfinished_bytes) continue;
-      if (Cut(&connection)) cut.push_back(connection.peer);
+      connection.unfinished = received - connection.accounted;
+      if (limits_.unfinished_bytes > 0 && connection.unfinished > limits_.unfinished_bytes &&
+          Cut(&connection)) {
+        cut.push_back(connection.peer);
+      }
+      if (!connection.cut) all += connection.unfinished;
+    }
+    while (limits_.all_unfinished_bytes > 0 && all > limits_.all_unfinished_bytes) {
+      const Connection* const one =
+          CutLargest([](const Connection& each) { return each.unfinished; });
+      all -= one->unfinished;
+      largest.push_back(one->peer);
     }
   }
   for (const std::string& peer : cut) {
@@ -213,6 +241,13 @@ void Connections::CutIfUnfinished(absl::Time now) {
         {{"peer", peer},
          {"because", absl::StrCat("it has sent more than ", limits_.unfinished_bytes,
                                   " bytes of messages that are not complete")}});
+  }
+  for (const std::string& peer : largest) {
+    Log(Severity::kWarning, "connection_cut",
+        {{"peer", peer},
+         {"because",
+          absl::StrCat("all connections together had sent more than ", limits_.all_unfinished_bytes,
+                       " bytes of messages that are not complete, and it had sent the most")}});
   }
 }
 
@@ -229,6 +264,7 @@ const Connections::Connection* Connections::Find(absl::string_view peer) const {
 bool Connections::Cut(Connection* connection) {
   if (connection->cut) return false;
   connection->cut = true;
+  rpcs_ -= connection->rpcs;
   ++counters_.cut;
   // gRPC now reads the end of the connection. When it closes its descriptor, the client gets a
   // reset; without it, a client that sends more than is read would wait.
@@ -236,6 +272,24 @@ bool Connections::Cut(Connection* connection) {
   setsockopt(connection->copy, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   shutdown(connection->copy, SHUT_RDWR);
   return true;
+}
+
+const Connections::Connection* Connections::CutLargest(
+    absl::FunctionRef<uint64_t(const Connection&)> amount) {
+  std::map<absl::string_view, uint64_t> of_address;
+  for (const auto& [key, connection] : connections_) {
+    if (!connection.cut) of_address[connection.address] += amount(connection);
+  }
+  Connection* largest = nullptr;
+  std::pair<uint64_t, uint64_t> largest_amounts;  // Those of its address, and its own.
+  for (auto& [key, connection] : connections_) {
+    const std::pair amounts(of_address[connection.address], amount(connection));
+    if (connection.cut || amounts.second == 0 || amounts <= largest_amounts) continue;
+    largest = &connection;
+    largest_amounts = amounts;
+  }
+  if (largest != nullptr) Cut(largest);
+  return largest;
 }
 
 ConnectionCounters Connections::counters() const {

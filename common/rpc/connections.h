@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
@@ -33,6 +34,11 @@ struct ConnectionLimits {
   // Max bytes that the server holds of messages that are still coming on one connection. If it has
   // sent more, the connection is cut. 0: no limit.
   uint64_t unfinished_bytes = 160 << 20;
+  // Max open RPCs, and max bytes of messages that are still coming, of all connections together.
+  // When there are more, the address that has the most loses its connection that has the most, and
+  // so on until there are not. 0: no limit.
+  int all_rpcs = 0;
+  uint64_t all_unfinished_bytes = 0;
   // Time in which a client must begin to speak HTTP/2.
   absl::Duration handshake = absl::Seconds(5);
 };
@@ -70,7 +76,8 @@ class Connections {
   void EndAll();
 
   // Tell of an RPC that a client has begun or cancelled, or that has ended. A connection is cut if
-  // it has far more open RPCs than the limit, or if too many were cancelled. `peer` is
+  // it has far more open RPCs than the limit, if too many were cancelled, or if all connections
+  // have too many open ones and it has the most. `peer` is
   // ServerContext::peer(), for example ipv4:127.0.0.1:5000.
   void RpcBegins(absl::string_view peer);
   void RpcCancelled(absl::string_view peer, absl::Time now);
@@ -102,7 +109,7 @@ class Connections {
   // The longest message that the server takes. Called before there are connections.
   void SetMaxMessage(size_t bytes) { max_message_bytes_ = bytes; }
   size_t max_message_bytes() const { return max_message_bytes_; }
-  // Cuts connections that have sent more than the limit of messages that are still coming. Called
+  // Cuts connections that have sent more than the limits of messages that are still coming. Called
   // every kLook, as long as there are connections.
   static constexpr absl::Duration kLook = absl::Milliseconds(20);
   void CutIfUnfinished(absl::Time now);
@@ -124,6 +131,7 @@ class Connections {
     uint64_t accounted = 0;
     uint64_t received = 0;  // at the last look
     absl::Time looked = absl::InfinitePast();
+    uint64_t unfinished = 0;  // bytes of messages that are still coming, at the last look
     // Bytes that the connection had sent at `noted`, and those that it had sent kLate or more
     // before that.
     uint64_t lately = 0, before = 0;
@@ -136,6 +144,10 @@ class Connections {
   // Cuts a connection. gRPC then reads its end, and cancels the RPCs that are open on it. Returns
   // false if the connection has been cut before.
   bool Cut(Connection* connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Cuts the connection that has the most of something, of those of the address that has the most.
+  // Returns it, or null if no connection has any.
+  const Connection* CutLargest(absl::FunctionRef<uint64_t(const Connection&)> amount)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ConnectionLimits limits_;
   std::atomic<size_t> max_message_bytes_ = SIZE_MAX;
@@ -146,6 +158,7 @@ class Connections {
   std::map<std::string, uint64_t, std::less<>> key_of_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int> of_address_ ABSL_GUARDED_BY(mutex_);
   std::set<uint64_t> awaiting_ ABSL_GUARDED_BY(mutex_);  // Keys of connections that owe a message.
+  int64_t rpcs_ ABSL_GUARDED_BY(mutex_) = 0;             // open, on connections that are not cut
   ConnectionCounters counters_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,5 +1,6 @@
 #include "common/rpc/connections.h"
 
+#include <atomic>
 #include <cerrno>
 #include <deque>
 #include <functional>
@@ -197,16 +198,21 @@ class RawClient {
 
 class ConnectionsTest : public ::testing::Test {
  protected:
+  // gRPC 1.51 shuts down with its last object, and then may wait for 10 s for a poller that writes
+  // of large messages have started. So it never shuts down here.
+  static void SetUpTestSuite() { grpc_init(); }
+
   void Start(ConnectionLimits limits, absl::Duration request_limit = absl::Seconds(60),
-             size_t max_message_bytes = kMaxMessageBytes,
-             const std::string& listen = "127.0.0.1:0") {
+             size_t max_message_bytes = kMaxMessageBytes, const std::string& listen = "127.0.0.1:0",
+             size_t memory_quota = 0) {
     server_ = nullptr;  // one of an earlier call, which uses the objects below
     connections_ = std::make_unique<Connections>(limits);
     service_ = std::make_unique<EchoService>(connections_.get(), request_limit);
     auto server = RpcServer::Start({.listen = listen,
                                     .services = {service_.get()},
                                     .connections = connections_.get(),
-                                    .max_message_bytes = max_message_bytes});
+                                    .max_message_bytes = max_message_bytes,
+                                    .memory_quota = memory_quota});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -522,6 +528,119 @@ TEST_F(ConnectionsTest, BytesThatCameBeforeTheirRpcWasKnownCount) {
   tcp.Move(200 << 10);
   connections.CutIfUnfinished(now);
   EXPECT_EQ(connections.counters().cut, 1u);
+}
+
+TEST_F(ConnectionsTest, OfAllConnectionsTheLargestOfTheLargestAddressIsCut) {
+  TcpPair one, two, other;
+  Connections connections({.unfinished_bytes = 0, .all_unfinished_bytes = 3 << 20});
+  const auto enter = [&](uint64_t key, const std::string& address, int port, const TcpPair& tcp) {
+    connections.Enter(key, address, port, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
+    return connections.MessageAwaited(absl::StrCat(address, ":", port));
+  };
+  enter(1, "ipv4:10.0.0.1", 5000, one);
+  const Connections::Awaited second = enter(2, "ipv4:10.0.0.1", 5001, two);
+  enter(3, "ipv4:10.0.0.2", 5000, other);
+  const absl::Time now = absl::UnixEpoch();
+  const auto ended = [](const TcpPair& tcp) {
+    char byte;
+    return recv(tcp.server, &byte, 1, MSG_DONTWAIT) == 0;
+  };
+  two.Move(900 << 10);
+  one.Move(800 << 10);
+  other.Move(1300 << 10);
+  connections.CutIfUnfinished(now);
+  EXPECT_EQ(connections.counters().cut, 0u);
+  one.Move(300 << 10);
+  connections.CutIfUnfinished(now);
+  EXPECT_EQ(connections.counters().cut, 1u);
+  EXPECT_TRUE(ended(one)) << "it has less than the other address, but its own address has the most";
+  // A connection that was cut no longer counts, nor does a message that has come.
+  other.Move(700 << 10);
+  connections.CutIfUnfinished(now);
+  EXPECT_EQ(connections.counters().cut, 1u);
+  connections.MessageCame(second, 900 << 10);
+  other.Move(1000 << 10);
+  connections.CutIfUnfinished(now);
+  EXPECT_EQ(connections.counters().cut, 1u);
+  other.Move(200 << 10);
+  connections.CutIfUnfinished(now);
+  EXPECT_EQ(connections.counters().cut, 2u);
+  EXPECT_TRUE(ended(other));
+  EXPECT_FALSE(ended(two));
+}
+
+TEST_F(ConnectionsTest, OpenRpcsOfAllConnectionsAreLimited) {
+  constexpr absl::string_view kOne = "ipv4:10.0.0.1:5000", kTwo = "ipv4:10.0.0.1:5001",
+                              kOther = "ipv4:10.0.0.2:5000";
+  TcpPair one, two, other;
+  Connections connections({.all_rpcs = 10});
+  connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(one.server, F_DUPFD_CLOEXEC, 0));
+  connections.Enter(2, "ipv4:10.0.0.1", 5001, fcntl(two.server, F_DUPFD_CLOEXEC, 0));
+  connections.Enter(3, "ipv4:10.0.0.2", 5000, fcntl(other.server, F_DUPFD_CLOEXEC, 0));
+  const auto ended = [](const TcpPair& tcp) {
+    char byte;
+    return recv(tcp.server, &byte, 1, MSG_DONTWAIT) == 0;
+  };
+  const auto begin = [&](absl::string_view peer, int rpcs) {
+    for (int i = 0; i < rpcs; ++i) connections.RpcBegins(peer);
+  };
+  begin(kOne, 3);
+  begin(kTwo, 2);
+  for (int i = 0; i < 100; ++i) {
+    connections.RpcBegins(kTwo);
+    connections.RpcEnds(kTwo);
+  }
+  begin(kOther, 4);
+  begin(kOther, 1);
+  EXPECT_EQ(connections.counters().cut, 0u);
+  begin(kTwo, 1);  // now the first address has 6
+  EXPECT_EQ(connections.counters().cut, 1u);
+  EXPECT_FALSE(ended(other));
+  ASSERT_TRUE(ended(one) || ended(two));
+  // The RPCs of the connection that was cut no longer count, and their ends don't either.
+  const absl::string_view cut = ended(one) ? kOne : kTwo, left = ended(one) ? kTwo : kOne;
+  for (int i = 0; i < 3; ++i) connections.RpcEnds(cut);
+  begin(left, 2);
+  EXPECT_EQ(connections.counters().cut, 1u);
+  // The RPCs of a connection that has ended do not count either.
+  connections.Leave(3);
+  begin(left, 5);
+  EXPECT_EQ(connections.counters().cut, 1u);
+  begin(left, 1);
+  EXPECT_EQ(connections.counters().cut, 2u);
+}
+
+// gRPC's own limit acts where the limits of connections do not.
+TEST_F(ConnectionsTest, MessagesAboveTheMemoryQuotaEndTheirCalls) {
+  constexpr size_t kCalls = 16, kBytes = 4 << 20;
+  for (const size_t quota : {size_t{0}, kCalls * kBytes / 2}) {
+    SCOPED_TRACE(quota);
+    Start({}, absl::Seconds(60), kMaxMessageBytes, "127.0.0.1:0", quota);
+    service_->Hold();
+    grpc::GenericStub stub(NewChannel());
+    const std::string bytes(kBytes, 'x');
+    std::atomic<int> ended = 0;
+    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+    std::vector<std::unique_ptr<std::pair<grpc::ByteBuffer, grpc::ByteBuffer>>> messages;
+    for (size_t i = 0; i < kCalls; ++i) {
+      grpc::Slice slice(bytes);
+      contexts.push_back(std::make_unique<grpc::ClientContext>());
+      messages.push_back(std::make_unique<std::pair<grpc::ByteBuffer, grpc::ByteBuffer>>(
+          grpc::ByteBuffer(&slice, 1), grpc::ByteBuffer()));
+      stub.UnaryCall(contexts.back().get(), kEcho, {}, &messages.back()->first,
+                     &messages.back()->second, [&](grpc::Status) { ++ended; });
+    }
+    if (quota == 0) {
+      EXPECT_TRUE(service_->AwaitHeld(kCalls));
+      EXPECT_EQ(ended, 0);
+    } else {
+      const absl::Time until = SteadyNow() + kPatience;
+      while (ended == 0 && SteadyNow() < until) poll(nullptr, 0, 1);
+      EXPECT_GT(ended, 0);
+    }
+    service_->Answer();
+    while (ended < static_cast<int>(kCalls)) poll(nullptr, 0, 1);
+  }
 }
 
 TEST_F(ConnectionsTest, AConnectionWithTooManyOpenRpcsIsCut) {
