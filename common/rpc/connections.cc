@@ -266,11 +266,10 @@ bool Connections::Cut(Connection* connection) {
   connection->cut = true;
   rpcs_ -= connection->rpcs;
   ++counters_.cut;
-  // gRPC now reads the end of the connection. When it closes its descriptor, the client gets a
-  // reset; without it, a client that sends more than is read would wait.
-  const linger reset = {.l_onoff = 1, .l_linger = 0};
-  setsockopt(connection->copy, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-  shutdown(connection->copy, SHUT_RDWR);
+  // A connection to no address resets the old one, and drops the bytes that nobody has read. After
+  // shutdown() alone, gRPC would first read them, and begin the RPCs in them.
+  const sockaddr none = {.sa_family = AF_UNSPEC, .sa_data = {}};
+  if (connect(connection->copy, &none, sizeof none) != 0) shutdown(connection->copy, SHUT_RDWR);
   return true;
 }
 

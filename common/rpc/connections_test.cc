@@ -426,6 +426,15 @@ struct TcpPair {
       ASSERT_EQ(recv(server, chunk, sizeof chunk, MSG_WAITALL), sizeof chunk);
     }
   }
+  // Returns whether the connection has ended, for the server and the client.
+  bool Ended() const {
+    const auto ended = [](int fd) {
+      char byte;
+      const ssize_t read = recv(fd, &byte, 1, MSG_DONTWAIT);
+      return read == 0 || (read < 0 && errno != EAGAIN);
+    };
+    return ended(server) && ended(client);
+  }
 
   int client, server;
 };
@@ -454,8 +463,7 @@ TEST_F(ConnectionsTest, AConnectionWhoseMessageIsTooLongIsCutBeforeAllOfItIsTher
   EXPECT_FALSE(cut());
   tcp.Move(100 << 10);
   EXPECT_TRUE(cut());
-  char byte;
-  EXPECT_EQ(recv(tcp.server, &byte, 1, MSG_DONTWAIT), 0);
+  EXPECT_TRUE(tcp.Ended());
 }
 
 TEST_F(ConnectionsTest, WhatAConnectionSendsBesidesMessagesDoesNotCutIt) {
@@ -479,6 +487,18 @@ TEST_F(ConnectionsTest, WhatAConnectionSendsBesidesMessagesDoesNotCutIt) {
     message = connections.MessageAwaited(kPeer);
   }
   EXPECT_EQ(connections.counters().cut, 0u);
+}
+
+// The bytes may hold the beginnings of many RPCs.
+TEST_F(ConnectionsTest, NothingIsReadFromAConnectionThatWasCut) {
+  TcpPair tcp;
+  Connections connections({.cancels_per_second = 1});
+  connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
+  const std::string bytes(10000, 'x');
+  ASSERT_EQ(send(tcp.client, bytes.data(), bytes.size(), MSG_NOSIGNAL), 10000);
+  for (int i = 0; i < 2; ++i) connections.RpcCancelled("ipv4:10.0.0.1:5000", absl::UnixEpoch());
+  EXPECT_EQ(connections.counters().cut, 1u);
+  EXPECT_TRUE(tcp.Ended());
 }
 
 // On a proxy's connection, there may always be some message that is still coming. Messages that
@@ -541,10 +561,6 @@ TEST_F(ConnectionsTest, OfAllConnectionsTheLargestOfTheLargestAddressIsCut) {
   const Connections::Awaited second = enter(2, "ipv4:10.0.0.1", 5001, two);
   enter(3, "ipv4:10.0.0.2", 5000, other);
   const absl::Time now = absl::UnixEpoch();
-  const auto ended = [](const TcpPair& tcp) {
-    char byte;
-    return recv(tcp.server, &byte, 1, MSG_DONTWAIT) == 0;
-  };
   two.Move(900 << 10);
   one.Move(800 << 10);
   other.Move(1300 << 10);
@@ -553,7 +569,8 @@ TEST_F(ConnectionsTest, OfAllConnectionsTheLargestOfTheLargestAddressIsCut) {
   one.Move(300 << 10);
   connections.CutIfUnfinished(now);
   EXPECT_EQ(connections.counters().cut, 1u);
-  EXPECT_TRUE(ended(one)) << "it has less than the other address, but its own address has the most";
+  EXPECT_TRUE(one.Ended())
+      << "it has less than the other address, but its own address has the most";
   // A connection that was cut no longer counts, nor does a message that has come.
   other.Move(700 << 10);
   connections.CutIfUnfinished(now);
@@ -565,8 +582,8 @@ TEST_F(ConnectionsTest, OfAllConnectionsTheLargestOfTheLargestAddressIsCut) {
   other.Move(200 << 10);
   connections.CutIfUnfinished(now);
   EXPECT_EQ(connections.counters().cut, 2u);
-  EXPECT_TRUE(ended(other));
-  EXPECT_FALSE(ended(two));
+  EXPECT_TRUE(other.Ended());
+  EXPECT_FALSE(two.Ended());
 }
 
 TEST_F(ConnectionsTest, OpenRpcsOfAllConnectionsAreLimited) {
@@ -577,10 +594,6 @@ TEST_F(ConnectionsTest, OpenRpcsOfAllConnectionsAreLimited) {
   connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(one.server, F_DUPFD_CLOEXEC, 0));
   connections.Enter(2, "ipv4:10.0.0.1", 5001, fcntl(two.server, F_DUPFD_CLOEXEC, 0));
   connections.Enter(3, "ipv4:10.0.0.2", 5000, fcntl(other.server, F_DUPFD_CLOEXEC, 0));
-  const auto ended = [](const TcpPair& tcp) {
-    char byte;
-    return recv(tcp.server, &byte, 1, MSG_DONTWAIT) == 0;
-  };
   const auto begin = [&](absl::string_view peer, int rpcs) {
     for (int i = 0; i < rpcs; ++i) connections.RpcBegins(peer);
   };
@@ -595,10 +608,10 @@ TEST_F(ConnectionsTest, OpenRpcsOfAllConnectionsAreLimited) {
   EXPECT_EQ(connections.counters().cut, 0u);
   begin(kTwo, 1);  // now the first address has 6
   EXPECT_EQ(connections.counters().cut, 1u);
-  EXPECT_FALSE(ended(other));
-  ASSERT_TRUE(ended(one) || ended(two));
+  EXPECT_FALSE(other.Ended());
+  ASSERT_TRUE(one.Ended() || two.Ended());
   // The RPCs of the connection that was cut no longer count, and their ends don't either.
-  const absl::string_view cut = ended(one) ? kOne : kTwo, left = ended(one) ? kTwo : kOne;
+  const absl::string_view cut = one.Ended() ? kOne : kTwo, left = one.Ended() ? kTwo : kOne;
   for (int i = 0; i < 3; ++i) connections.RpcEnds(cut);
   begin(left, 2);
   EXPECT_EQ(connections.counters().cut, 1u);
