@@ -135,15 +135,13 @@ ABSL_FLAG(int, max_unfinished_bytes, 160 << 20,
           "max bytes that one connection has sent of requests that are not complete; then the "
           "connection is cut; at least two requests of the largest size are allowed; 0: no limit "
           "(0 to 2147483647)");
-ABSL_FLAG(
-    int, max_calls_in_all, 12288,
-    "max calls that are open on all connections together; above it, the address with the most "
-    "calls loses its connection with the most; at least as many as one connection may have; "
-    "0: no limit (0 to 1000000)");
+ABSL_FLAG(int, max_calls_without_request, 8192,
+          "max calls on all connections together whose request has not come; above it, the address "
+          "with the most loses its connection with the most; 0: no limit (0 to 1000000)");
 ABSL_FLAG(int, max_unfinished_bytes_in_all, 224 << 20,
           "max bytes that all connections together have sent of requests that are not complete; "
-          "above it, the address with the most loses its connection with the most; at least "
-          "--max-unfinished-bytes; 0: no limit (0 to 2147483647)");
+          "above it, the address with the most loses its connection with the most; at least two "
+          "requests of the largest size are allowed; 0: no limit (0 to 2147483647)");
 ABSL_FLAG(absl::Duration, max_connection_age, absl::ZeroDuration(),
           "approximate age of a connection at which its client is asked to connect anew, so that "
           "clients leave a router that DNS no longer names; running answers go on; 0: never");
@@ -177,7 +175,8 @@ std::vector<FlagGroup> FlagGroups() {
       {"Waiting for workers", "pair-wait room-wait report-limit stall leg-silence-limit"},
       {"Clients",
        "client-buffer-tokens slow-client-limit max-connections max-connections-per-address "
-       "max-calls-per-connection max-calls-in-all max-cancels-per-second max-unfinished-bytes "
+       "max-calls-per-connection max-calls-without-request max-cancels-per-second "
+       "max-unfinished-bytes "
        "max-unfinished-bytes-in-all max-connection-age"},
       {"Stopping and hanging", "drain-grace hang-limit"},
       {"Log", "log-level log-format"}};
@@ -254,8 +253,8 @@ RouterServer::Options OptionsFromFlags() {
       CheckedInt("max-cancels-per-second", absl::GetFlag(FLAGS_max_cancels_per_second), 0, 1000000);
   options.connections.unfinished_bytes = static_cast<uint64_t>(
       CheckedInt("max-unfinished-bytes", absl::GetFlag(FLAGS_max_unfinished_bytes), 0, INT32_MAX));
-  options.connections.all_rpcs =
-      CheckedInt("max-calls-in-all", absl::GetFlag(FLAGS_max_calls_in_all), 0, 1000000);
+  options.connections.all_without_request = CheckedInt(
+      "max-calls-without-request", absl::GetFlag(FLAGS_max_calls_without_request), 0, 1000000);
   options.connections.all_unfinished_bytes = static_cast<uint64_t>(
       CheckedInt("max-unfinished-bytes-in-all", absl::GetFlag(FLAGS_max_unfinished_bytes_in_all), 0,
                  INT32_MAX));

@@ -67,25 +67,13 @@ EncodePool::Options PoolOptions(const RouterServer::Options& options) {
 }
 
 // Lets a connection send at least two of the longest messages at the same time, and all connections
-// together at least as much as one.
+// together at least as much.
 ConnectionLimits ConnectionLimitsFor(const RouterServer::Options& options) {
   ConnectionLimits limits = options.connections;
-  if (limits.unfinished_bytes > 0) {
-    limits.unfinished_bytes =
-        std::max(limits.unfinished_bytes, uint64_t{2} * MaxMessageBytes(options));
+  for (uint64_t* bytes : {&limits.unfinished_bytes, &limits.all_unfinished_bytes}) {
+    if (*bytes > 0) *bytes = std::max(*bytes, uint64_t{2} * MaxMessageBytes(options));
   }
-  if (limits.all_unfinished_bytes > 0) {
-    limits.all_unfinished_bytes = std::max(limits.all_unfinished_bytes, limits.unfinished_bytes);
-  }
-  if (limits.all_rpcs > 0) limits.all_rpcs = std::max(limits.all_rpcs, limits.cut_above());
   return limits;
-}
-
-// Returns how much memory gRPC may have. It is well above what the limits of connections allow,
-// because gRPC does not ask whose calls it cancels. 0: no limit.
-size_t MemoryQuota(const ConnectionLimits& limits) {
-  constexpr uint64_t kBesideMessages = 288 << 20;
-  return limits.all_unfinished_bytes == 0 ? 0 : limits.all_unfinished_bytes + kBesideMessages;
 }
 
 }  // namespace
@@ -356,8 +344,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
                         .names = {kInference, kMembership},
                         .connection_age = options.connection_age,
                         .connections = &parts->connections,
-                        .max_message_bytes = MaxMessageBytes(options),
-                        .memory_quota = MemoryQuota(parts->connections.limits())});
+                        .max_message_bytes = MaxMessageBytes(options)});
   if (!server.ok()) {
     parts->shut_down = true;
     return server.status();

@@ -18,9 +18,9 @@ namespace baton {
 namespace {
 
 // Bytes that accompany a message, such as the headers of its RPC.
-constexpr uint64_t kBesideMessage = 2 << 10;
+constexpr uint64_t kBesideMessage = 512;
 // Bytes per second that a connection sends besides messages, for example to confirm what it got.
-constexpr double kOtherBytesPerSecond = 256 << 10;
+constexpr double kOtherBytesPerSecond = 32 << 10;
 // Time after which the server knows of an RPC that gRPC has read from a connection. On a busy
 // machine it may be a second or two.
 constexpr absl::Duration kLate = absl::Seconds(5);
@@ -76,7 +76,7 @@ void Connections::Leave(uint64_t key) {
   const auto found = connections_.find(key);
   if (found == connections_.end()) return;
   const Connection& connection = found->second;
-  if (!connection.cut) rpcs_ -= connection.rpcs;
+  if (!connection.cut) awaited_ -= connection.awaited.size();
   close(connection.copy);
   const auto of_address = of_address_.find(connection.address);
   if (--of_address->second == 0) of_address_.erase(of_address);
@@ -98,37 +98,22 @@ void Connections::NoDescriptor() {
 }
 
 void Connections::RpcBegins(absl::string_view peer) {
-  std::string cut, because;
   {
     MutexLock lock(&mutex_);
     Connection* const connection = Find(peer);
-    if (connection == nullptr) return;
-    ++connection->rpcs;
-    if (connection->cut) return;
-    ++rpcs_;
-    if (connection->rpcs > limits_.cut_above()) {
-      Cut(connection);
-      cut = connection->peer;
-      because = absl::StrCat("it has more than ", limits_.cut_above(),
-                             " open RPCs, and was told that ", limits_.streams, " is the limit");
-    } else if (limits_.all_rpcs > 0 && rpcs_ > limits_.all_rpcs) {
-      cut = CutLargest([](const Connection& one) {
-              return static_cast<uint64_t>(std::max(one.rpcs, 0));
-            })->peer;
-      because = absl::StrCat("all connections together had more than ", limits_.all_rpcs,
-                             " open RPCs, and the most were on it");
-    }
+    if (connection == nullptr || ++connection->rpcs <= limits_.cut_above()) return;
+    if (!Cut(connection)) return;
   }
-  if (cut.empty()) return;
-  Log(Severity::kWarning, "connection_cut", {{"peer", cut}, {"because", because}});
+  Log(Severity::kWarning, "connection_cut",
+      {{"peer", peer},
+       {"because",
+        absl::StrCat("it has more than ", limits_.cut_above(), " open RPCs, and was told that ",
+                     limits_.streams, " is the limit")}});
 }
 
 void Connections::RpcEnds(absl::string_view peer) {
   MutexLock lock(&mutex_);
-  Connection* const connection = Find(peer);
-  if (connection == nullptr) return;
-  --connection->rpcs;
-  if (!connection->cut) --rpcs_;
+  if (Connection* const connection = Find(peer)) --connection->rpcs;
 }
 
 void Connections::RpcCancelled(absl::string_view peer, absl::Time now) {
@@ -151,21 +136,36 @@ void Connections::RpcCancelled(absl::string_view peer, absl::Time now) {
 }
 
 Connections::Awaited Connections::MessageAwaited(absl::string_view peer) {
-  MutexLock lock(&mutex_);
-  const auto key = key_of_.find(peer);
-  if (key == key_of_.end()) return {};
-  Connection& connection = connections_.at(key->second);
-  if (connection.awaited.empty()) {
-    connection.received = BytesReceived(connection.copy);
-    connection.accounted = connection.received;
-    connection.looked = absl::InfinitePast();
-    connection.lately = connection.before = connection.received;
-    connection.noted = absl::InfinitePast();
-    awaiting_.insert(key->second);
+  Awaited result;
+  std::string cut;
+  {
+    MutexLock lock(&mutex_);
+    const auto key = key_of_.find(peer);
+    if (key == key_of_.end()) return {};
+    Connection& connection = connections_.at(key->second);
+    if (connection.awaited.empty()) {
+      connection.received = BytesReceived(connection.copy);
+      connection.accounted = connection.received;
+      connection.looked = absl::InfinitePast();
+      connection.lately = connection.before = connection.received;
+      connection.noted = absl::InfinitePast();
+      awaiting_.insert(key->second);
+    }
+    connection.awaited.insert(connection.before);
+    // The kernel is not asked for each message, so the number may be some milliseconds old.
+    result = {.key = key->second, .received = connection.received, .before = connection.before};
+    if (connection.cut) return result;
+    ++awaited_;
+    const auto limit = static_cast<size_t>(limits_.all_without_request);
+    if (limit == 0 || awaited_ <= limit) return result;
+    cut = CutLargest([](const Connection& one) { return one.awaited.size(); })->peer;
   }
-  connection.awaited.insert(connection.before);
-  // The kernel is not asked for each message, so the number may be some milliseconds old.
-  return {.key = key->second, .received = connection.received, .before = connection.before};
+  Log(Severity::kWarning, "connection_cut",
+      {{"peer", cut},
+       {"because",
+        absl::StrCat("all connections together had more than ", limits_.all_without_request,
+                     " RPCs whose request has not come, and the most were on it")}});
+  return result;
 }
 
 void Connections::MessageCame(const Awaited& awaited, size_t bytes) {
@@ -176,6 +176,7 @@ void Connections::MessageCame(const Awaited& awaited, size_t bytes) {
   const auto wait = connection.awaited.find(awaited.before);
   if (wait == connection.awaited.end()) return;
   connection.awaited.erase(wait);
+  if (!connection.cut) --awaited_;
   if (bytes > 0) connection.accounted += bytes + kBesideMessage;
   if (connection.awaited.empty()) {
     awaiting_.erase(awaited.key);
@@ -264,7 +265,7 @@ const Connections::Connection* Connections::Find(absl::string_view peer) const {
 bool Connections::Cut(Connection* connection) {
   if (connection->cut) return false;
   connection->cut = true;
-  rpcs_ -= connection->rpcs;
+  awaited_ -= connection->awaited.size();
   ++counters_.cut;
   // A connection to no address resets the old one, and drops the bytes that nobody has read. After
   // shutdown() alone, gRPC would first read them, and begin the RPCs in them.
@@ -283,7 +284,7 @@ const Connections::Connection* Connections::CutLargest(
   std::pair<uint64_t, uint64_t> largest_amounts;  // Those of its address, and its own.
   for (auto& [key, connection] : connections_) {
     const std::pair amounts(of_address[connection.address], amount(connection));
-    if (connection.cut || amounts.second == 0 || amounts <= largest_amounts) continue;
+    if (connection.cut || amounts.second == 0 || amounts < largest_amounts) continue;
     largest = &connection;
     largest_amounts = amounts;
   }

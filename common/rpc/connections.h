@@ -34,10 +34,10 @@ struct ConnectionLimits {
   // Max bytes that the server holds of messages that are still coming on one connection. If it has
   // sent more, the connection is cut. 0: no limit.
   uint64_t unfinished_bytes = 160 << 20;
-  // Max open RPCs, and max bytes of messages that are still coming, of all connections together.
-  // When there are more, the address that has the most loses its connection that has the most, and
-  // so on until there are not. 0: no limit.
-  int all_rpcs = 0;
+  // Max RPCs whose request has not come, and max bytes of messages that are still coming, of all
+  // connections together. When there are more, the address that has the most loses its connection
+  // that has the most, and so on until there are not. 0: no limit.
+  int all_without_request = 0;
   uint64_t all_unfinished_bytes = 0;
   // Time in which a client must begin to speak HTTP/2.
   absl::Duration handshake = absl::Seconds(5);
@@ -76,8 +76,7 @@ class Connections {
   void EndAll();
 
   // Tell of an RPC that a client has begun or cancelled, or that has ended. A connection is cut if
-  // it has far more open RPCs than the limit, if too many were cancelled, or if all connections
-  // have too many open ones and it has the most. `peer` is
+  // it has far more open RPCs than the limit, or if too many were cancelled. `peer` is
   // ServerContext::peer(), for example ipv4:127.0.0.1:5000.
   void RpcBegins(absl::string_view peer);
   void RpcCancelled(absl::string_view peer, absl::Time now);
@@ -158,7 +157,8 @@ class Connections {
   std::map<std::string, uint64_t, std::less<>> key_of_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int> of_address_ ABSL_GUARDED_BY(mutex_);
   std::set<uint64_t> awaiting_ ABSL_GUARDED_BY(mutex_);  // Keys of connections that owe a message.
-  int64_t rpcs_ ABSL_GUARDED_BY(mutex_) = 0;             // open, on connections that are not cut
+  // Messages that are awaited from connections that are not cut.
+  size_t awaited_ ABSL_GUARDED_BY(mutex_) = 0;
   ConnectionCounters counters_ ABSL_GUARDED_BY(mutex_);
 };
 

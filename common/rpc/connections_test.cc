@@ -1,6 +1,5 @@
 #include "common/rpc/connections.h"
 
-#include <atomic>
 #include <cerrno>
 #include <deque>
 #include <functional>
@@ -198,21 +197,16 @@ class RawClient {
 
 class ConnectionsTest : public ::testing::Test {
  protected:
-  // gRPC 1.51 shuts down with its last object, and then may wait for 10 s for a poller that writes
-  // of large messages have started. So it never shuts down here.
-  static void SetUpTestSuite() { grpc_init(); }
-
   void Start(ConnectionLimits limits, absl::Duration request_limit = absl::Seconds(60),
-             size_t max_message_bytes = kMaxMessageBytes, const std::string& listen = "127.0.0.1:0",
-             size_t memory_quota = 0) {
+             size_t max_message_bytes = kMaxMessageBytes,
+             const std::string& listen = "127.0.0.1:0") {
     server_ = nullptr;  // one of an earlier call, which uses the objects below
     connections_ = std::make_unique<Connections>(limits);
     service_ = std::make_unique<EchoService>(connections_.get(), request_limit);
     auto server = RpcServer::Start({.listen = listen,
                                     .services = {service_.get()},
                                     .connections = connections_.get(),
-                                    .max_message_bytes = max_message_bytes,
-                                    .memory_quota = memory_quota});
+                                    .max_message_bytes = max_message_bytes});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -474,7 +468,7 @@ TEST_F(ConnectionsTest, WhatAConnectionSendsBesidesMessagesDoesNotCutIt) {
   absl::Time now = absl::UnixEpoch();
   Connections::Awaited message = connections.MessageAwaited(kPeer);
   for (int second = 0; second < 60; ++second) {
-    tcp.Move(100 << 10);
+    tcp.Move(32 << 10);
     connections.CutIfUnfinished(now);
     now += absl::Seconds(1);
   }
@@ -499,6 +493,21 @@ TEST_F(ConnectionsTest, NothingIsReadFromAConnectionThatWasCut) {
   for (int i = 0; i < 2; ++i) connections.RpcCancelled("ipv4:10.0.0.1:5000", absl::UnixEpoch());
   EXPECT_EQ(connections.counters().cut, 1u);
   EXPECT_TRUE(tcp.Ended());
+}
+
+TEST_F(ConnectionsTest, AMessageThatComesSlowlyCountsToo) {
+  constexpr absl::string_view kPeer = "ipv4:10.0.0.1:5000";
+  TcpPair tcp;
+  Connections connections({.unfinished_bytes = 2 << 20});
+  connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
+  absl::Time now = absl::UnixEpoch();
+  connections.MessageAwaited(kPeer);
+  for (int second = 0; second < 60 && connections.counters().cut == 0; ++second) {
+    tcp.Move(100 << 10);
+    connections.CutIfUnfinished(now);
+    now += absl::Seconds(1);
+  }
+  EXPECT_EQ(connections.counters().cut, 1u);
 }
 
 // On a proxy's connection, there may always be some message that is still coming. Messages that
@@ -586,74 +595,39 @@ TEST_F(ConnectionsTest, OfAllConnectionsTheLargestOfTheLargestAddressIsCut) {
   EXPECT_FALSE(two.Ended());
 }
 
-TEST_F(ConnectionsTest, OpenRpcsOfAllConnectionsAreLimited) {
-  constexpr absl::string_view kOne = "ipv4:10.0.0.1:5000", kTwo = "ipv4:10.0.0.1:5001",
-                              kOther = "ipv4:10.0.0.2:5000";
+TEST_F(ConnectionsTest, RpcsWithoutRequestOfAllConnectionsAreLimited) {
+  const std::string one_peer = "ipv4:10.0.0.1:5000", two_peer = "ipv4:10.0.0.1:5001",
+                    other_peer = "ipv4:10.0.0.2:5000";
   TcpPair one, two, other;
-  Connections connections({.all_rpcs = 10});
+  Connections connections({.all_without_request = 10});
   connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(one.server, F_DUPFD_CLOEXEC, 0));
   connections.Enter(2, "ipv4:10.0.0.1", 5001, fcntl(two.server, F_DUPFD_CLOEXEC, 0));
   connections.Enter(3, "ipv4:10.0.0.2", 5000, fcntl(other.server, F_DUPFD_CLOEXEC, 0));
-  const auto begin = [&](absl::string_view peer, int rpcs) {
-    for (int i = 0; i < rpcs; ++i) connections.RpcBegins(peer);
+  const auto begin = [&](const std::string& peer, int rpcs) {
+    std::vector<Connections::Awaited> awaited;
+    for (int i = 0; i < rpcs; ++i) awaited.push_back(connections.MessageAwaited(peer));
+    return awaited;
   };
-  begin(kOne, 3);
-  begin(kTwo, 2);
-  for (int i = 0; i < 100; ++i) {
-    connections.RpcBegins(kTwo);
-    connections.RpcEnds(kTwo);
-  }
-  begin(kOther, 4);
-  begin(kOther, 1);
+  const std::vector<Connections::Awaited> first = begin(one_peer, 3), second = begin(two_peer, 3);
+  for (int i = 0; i < 100; ++i) connections.MessageCame(connections.MessageAwaited(two_peer), 100);
+  begin(other_peer, 4);
   EXPECT_EQ(connections.counters().cut, 0u);
-  begin(kTwo, 1);  // now the first address has 6
+  begin(other_peer, 1);  // The first address has 6 of 11, on two connections.
   EXPECT_EQ(connections.counters().cut, 1u);
-  EXPECT_FALSE(other.Ended());
-  ASSERT_TRUE(one.Ended() || two.Ended());
-  // The RPCs of the connection that was cut no longer count, and their ends don't either.
-  const absl::string_view cut = one.Ended() ? kOne : kTwo, left = one.Ended() ? kTwo : kOne;
-  for (int i = 0; i < 3; ++i) connections.RpcEnds(cut);
-  begin(left, 2);
+  EXPECT_TRUE(two.Ended()) << "of two with as many, it is the newer one";
+  // The RPCs of a connection that was cut no longer count, and it does not matter that they end.
+  for (const Connections::Awaited& each : second) connections.MessageCame(each, 0);
+  begin(one_peer, 2);
   EXPECT_EQ(connections.counters().cut, 1u);
   // The RPCs of a connection that has ended do not count either.
-  connections.Leave(3);
-  begin(left, 5);
+  connections.Leave(1);
+  for (const Connections::Awaited& each : first) connections.MessageCame(each, 0);
+  begin(other_peer, 5);
   EXPECT_EQ(connections.counters().cut, 1u);
-  begin(left, 1);
+  begin(other_peer, 1);
   EXPECT_EQ(connections.counters().cut, 2u);
-}
-
-// gRPC's own limit acts where the limits of connections do not.
-TEST_F(ConnectionsTest, MessagesAboveTheMemoryQuotaEndTheirCalls) {
-  constexpr size_t kCalls = 16, kBytes = 4 << 20;
-  for (const size_t quota : {size_t{0}, kCalls * kBytes / 2}) {
-    SCOPED_TRACE(quota);
-    Start({}, absl::Seconds(60), kMaxMessageBytes, "127.0.0.1:0", quota);
-    service_->Hold();
-    grpc::GenericStub stub(NewChannel());
-    const std::string bytes(kBytes, 'x');
-    std::atomic<int> ended = 0;
-    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
-    std::vector<std::unique_ptr<std::pair<grpc::ByteBuffer, grpc::ByteBuffer>>> messages;
-    for (size_t i = 0; i < kCalls; ++i) {
-      grpc::Slice slice(bytes);
-      contexts.push_back(std::make_unique<grpc::ClientContext>());
-      messages.push_back(std::make_unique<std::pair<grpc::ByteBuffer, grpc::ByteBuffer>>(
-          grpc::ByteBuffer(&slice, 1), grpc::ByteBuffer()));
-      stub.UnaryCall(contexts.back().get(), kEcho, {}, &messages.back()->first,
-                     &messages.back()->second, [&](grpc::Status) { ++ended; });
-    }
-    if (quota == 0) {
-      EXPECT_TRUE(service_->AwaitHeld(kCalls));
-      EXPECT_EQ(ended, 0);
-    } else {
-      const absl::Time until = SteadyNow() + kPatience;
-      while (ended == 0 && SteadyNow() < until) poll(nullptr, 0, 1);
-      EXPECT_GT(ended, 0);
-    }
-    service_->Answer();
-    while (ended < static_cast<int>(kCalls)) poll(nullptr, 0, 1);
-  }
+  EXPECT_TRUE(other.Ended());
+  EXPECT_FALSE(one.Ended());
 }
 
 TEST_F(ConnectionsTest, AConnectionWithTooManyOpenRpcsIsCut) {

@@ -65,9 +65,6 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& optio
         static_cast<int>(absl::ToInt64Milliseconds(
             std::clamp(options.connection_age, absl::Milliseconds(1), absl::Hours(24)))));
   }
-  if (options.memory_quota > 0) {
-    builder.SetResourceQuota(grpc::ResourceQuota("baton").Resize(options.memory_quota));
-  }
   for (grpc::Service* service : options.services) builder.RegisterService(service);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) {

@@ -33,10 +33,6 @@ class RpcServer {
     // Outlives the server. If it is null, the server has one of its own, with the default limits.
     Connections* connections = nullptr;
     size_t max_message_bytes = kMaxMessageBytes;  // Longest message that is received.
-    // Bytes that gRPC may hold of messages and buffers. Above it, gRPC 1.51 gives back what it can,
-    // closes idle connections, and then cancels RPCs of any client, whoever holds the bytes. So it
-    // is the last resort before the process is killed. 0: no limit.
-    size_t memory_quota = 0;
   };
   // Returns InvalidArgument if `listen` is not host:port. Returns Unavailable, with the message of
   // CheckListen, if the address can't be bound.
