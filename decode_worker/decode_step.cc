@@ -108,8 +108,9 @@ int DecodeCore::BlocksToBegin(const Sequence& sequence) const {
 }
 
 // Returns the number of free blocks that a prompt leaves for a refused ticket: the blocks of the
-// ticket, and two for each running sequence. The sequence may take one of them before the ticket
-// comes again, and the ticket must leave it the other one.
+// ticket, and two for each running sequence. Each sequence may take one of its two blocks before
+// the ticket comes again. The other one must then still be free, because a ticket is taken only if
+// one free block is left for each running sequence.
 int DecodeCore::KeptForTicket(absl::Time now) const {
   const int owed = OwedBlocks(now);
   return owed > 0 ? owed + 2 * BlocksToGrow() : 0;

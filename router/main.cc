@@ -176,8 +176,7 @@ std::vector<FlagGroup> FlagGroups() {
       {"Clients",
        "client-buffer-tokens slow-client-limit max-connections max-connections-per-address "
        "max-calls-per-connection max-calls-without-request max-cancels-per-second "
-       "max-unfinished-bytes "
-       "max-unfinished-bytes-in-all max-connection-age"},
+       "max-unfinished-bytes max-unfinished-bytes-in-all max-connection-age"},
       {"Stopping and hanging", "drain-grace hang-limit"},
       {"Log", "log-level log-format"}};
 }

@@ -76,7 +76,7 @@ void Connections::Leave(uint64_t key) {
   const auto found = connections_.find(key);
   if (found == connections_.end()) return;
   const Connection& connection = found->second;
-  if (!connection.cut) awaited_ -= connection.awaited.size();
+  if (!connection.cut) awaited_messages_ -= connection.awaited.size();
   close(connection.copy);
   const auto of_address = of_address_.find(connection.address);
   if (--of_address->second == 0) of_address_.erase(of_address);
@@ -155,9 +155,9 @@ Connections::Awaited Connections::MessageAwaited(absl::string_view peer) {
     // The kernel is not asked for each message, so the number may be some milliseconds old.
     result = {.key = key->second, .received = connection.received, .before = connection.before};
     if (connection.cut) return result;
-    ++awaited_;
+    ++awaited_messages_;
     const auto limit = static_cast<size_t>(limits_.all_without_request);
-    if (limit == 0 || awaited_ <= limit) return result;
+    if (limit == 0 || awaited_messages_ <= limit) return result;
     cut = CutLargest([](const Connection& one) { return one.awaited.size(); })->peer;
   }
   Log(Severity::kWarning, "connection_cut",
@@ -176,7 +176,7 @@ void Connections::MessageCame(const Awaited& awaited, size_t bytes) {
   const auto wait = connection.awaited.find(awaited.before);
   if (wait == connection.awaited.end()) return;
   connection.awaited.erase(wait);
-  if (!connection.cut) --awaited_;
+  if (!connection.cut) --awaited_messages_;
   if (bytes > 0) connection.accounted += bytes + kBesideMessage;
   if (connection.awaited.empty()) {
     awaiting_.erase(awaited.key);
@@ -265,7 +265,7 @@ const Connections::Connection* Connections::Find(absl::string_view peer) const {
 bool Connections::Cut(Connection* connection) {
   if (connection->cut) return false;
   connection->cut = true;
-  awaited_ -= connection->awaited.size();
+  awaited_messages_ -= connection->awaited.size();
   ++counters_.cut;
   // A connection to no address resets the old one, and drops the bytes that nobody has read. After
   // shutdown() alone, gRPC would first read them, and begin the RPCs in them.

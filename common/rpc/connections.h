@@ -36,7 +36,8 @@ struct ConnectionLimits {
   uint64_t unfinished_bytes = 160 << 20;
   // Max RPCs whose request has not come, and max bytes of messages that are still coming, of all
   // connections together. When there are more, the address that has the most loses its connection
-  // that has the most, and so on until there are not. 0: no limit.
+  // that has the most, and so on until there are not. 0: no limit. A stream on which messages come
+  // again and again counts as an RPC whose request has not come.
   int all_without_request = 0;
   uint64_t all_unfinished_bytes = 0;
   // Time in which a client must begin to speak HTTP/2.
@@ -140,8 +141,9 @@ class Connections {
   // Returns the connection of a peer, or null.
   Connection* Find(absl::string_view peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   const Connection* Find(absl::string_view peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Cuts a connection. gRPC then reads its end, and cancels the RPCs that are open on it. Returns
-  // false if the connection has been cut before.
+  // Cuts a connection: the client gets a reset, and bytes that nobody has read are dropped. gRPC
+  // then gets an error, and cancels the RPCs that are open on it. Returns false if the connection
+  // has been cut before.
   bool Cut(Connection* connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Cuts the connection that has the most of something, of those of the address that has the most.
   // Returns it, or null if no connection has any.
@@ -157,8 +159,8 @@ class Connections {
   std::map<std::string, uint64_t, std::less<>> key_of_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int> of_address_ ABSL_GUARDED_BY(mutex_);
   std::set<uint64_t> awaiting_ ABSL_GUARDED_BY(mutex_);  // Keys of connections that owe a message.
-  // Messages that are awaited from connections that are not cut.
-  size_t awaited_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Number of messages that the server awaits on all connections that are not cut.
+  size_t awaited_messages_ ABSL_GUARDED_BY(mutex_) = 0;
   ConnectionCounters counters_ ABSL_GUARDED_BY(mutex_);
 };
 

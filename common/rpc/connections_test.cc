@@ -483,7 +483,7 @@ TEST_F(ConnectionsTest, WhatAConnectionSendsBesidesMessagesDoesNotCutIt) {
   EXPECT_EQ(connections.counters().cut, 0u);
 }
 
-// The bytes may hold the beginnings of many RPCs.
+// When a connection is cut, the kernel may hold bytes with many RPCs. They must not begin.
 TEST_F(ConnectionsTest, NothingIsReadFromAConnectionThatWasCut) {
   TcpPair tcp;
   Connections connections({.cancels_per_second = 1});
