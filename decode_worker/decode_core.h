@@ -121,9 +121,10 @@ class DecodeCore final : public DecodeWorker {
     JobId id;
     PullResult result;
   };
-  using Message = std::variant<Arrived, CancelAsked, PauseAsked, PullDone>;
+  using Message = std::variant<Arrived, CancelAsked, ForgetAsked, PauseAsked, PullDone>;
 
   // The functions of this group handle jobs and messages. They are in decode_worker.cc.
+  void SendForget(ForgetAsked message) override { mailbox_->Send(std::move(message)); }
   absl::Status Check(const DecodeJob& job) const;
   void HandOutResults(absl::Time now);
   void HandOutPart(Sequence* sequence, int chunk, absl::StatusOr<SampledToken>* token,
@@ -131,6 +132,7 @@ class DecodeCore final : public DecodeWorker {
   void NameBlocks(Sequence* sequence);
   void Handle(Arrived message, absl::Time now);
   void Handle(CancelAsked message, absl::Time now);
+  void Handle(ForgetAsked message, absl::Time) { HandleForget(message); }
   void Handle(PauseAsked message, absl::Time now);
   void Handle(PullDone message, absl::Time now);
   void HandOut(Sequence* sequence, SampledToken token, absl::Time now);

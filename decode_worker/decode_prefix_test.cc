@@ -294,6 +294,29 @@ TEST_P(DecodePrefixTest, ARefreshedPromptRemovesWhatItWouldHaveFound) {
   ExpectAllBack();
 }
 
+// Both calls come in the middle of a turn of the loop.
+TEST_P(DecodePrefixTest, APromptAfterAForgetFindsNothing) {
+  Start();
+  const auto tokens = RandomTokens(20);
+  Colocate(tokens);
+  Record record;
+  bool asked = false;
+  ASSERT_TRUE(worker_
+                  ->Submit(JobOf(RandomTokens(8), 4),
+                           [&](const DecodeUpdate& update) {
+                             if (asked || !std::holds_alternative<DecodeTokens>(update)) return;
+                             EXPECT_TRUE(worker_->Forget(tokens, 20, "").ok());
+                             EXPECT_TRUE(Submit(JobOf(tokens, 6), &record).ok());
+                             asked = true;
+                           })
+                  .ok());
+  Settle();
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(record.cached, 0);
+  EXPECT_EQ(Colocate(tokens), 16);
+  ExpectAllBack();
+}
+
 TEST_P(DecodePrefixTest, CachedBlocksGiveWayToSequencesThatGrow) {
   Start(/*blocks=*/32);
   const auto first = RandomTokens(60);

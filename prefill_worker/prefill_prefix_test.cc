@@ -271,6 +271,33 @@ TEST_F(PrefillPrefixTest, ForgetRemovesASequenceAndAllThatBeginWithIt) {
   EXPECT_FALSE(worker_->Forget({kVocab}, 1, "").ok());
 }
 
+// Both calls come in the middle of a turn of the loop.
+TEST_F(PrefillPrefixTest, APromptAfterAForgetFindsNothing) {
+  Start();
+  const auto document = Prompt(20);
+  Cached(document);
+  Record other, record;
+  bool asked = false;
+  ASSERT_TRUE(worker_
+                  ->Submit(Job(Prompt(8)),
+                           [&](const PrefillUpdate& update) {
+                             if (const auto* begun = std::get_if<PrefillBegun>(&update)) {
+                               other.ticket = begun->ticket;
+                             } else if (std::holds_alternative<PrefillFirstToken>(update)) {
+                               EXPECT_TRUE(worker_->Forget(document, 20, "").ok());
+                               EXPECT_TRUE(Submit(Job(document), &record).ok());
+                               asked = true;
+                             }
+                           })
+                  .ok());
+  Settle();
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(record.cached, 0);
+  Read(other);
+  Read(record);
+  ExpectAllBack();
+}
+
 TEST_F(PrefillPrefixTest, ARunningPromptLeavesNothingThatWasForgotten) {
   Start(64, {.chunk_tokens = 4});
   const auto document = Prompt(20);

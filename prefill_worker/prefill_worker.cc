@@ -102,12 +102,14 @@ class PrefillCore final : public PrefillWorker {
     JobId id;
     absl::Status status;
   };
-  using Message = std::variant<Arrived, CancelAsked, Opened, HandoverEnded>;
+  using Message = std::variant<Arrived, CancelAsked, ForgetAsked, Opened, HandoverEnded>;
 
+  void SendForget(ForgetAsked message) override { mailbox_->Send(std::move(message)); }
   absl::Status Check(const PrefillJob& job) const;
   void HandOutResults(absl::Time now);
   void Handle(Arrived message);
   void Handle(CancelAsked message);
+  void Handle(ForgetAsked message) { HandleForget(message); }
   void Handle(Opened message);
   void Handle(HandoverEnded message);
   std::vector<JobId> Order(absl::Time now);

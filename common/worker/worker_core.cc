@@ -135,19 +135,8 @@ absl::Status WorkerCore::Forget(std::vector<TokenId> tokens, int original_prompt
                                 const std::string& salt) {
   RETURN_IF_ERROR(CheckTokens(tokens, original_prompt_tokens));
   PrefixChain chain = ChainFor(tokens, original_prompt_tokens, salt, CacheUse::kRefresh);
-  MutexLock lock(&mutex_);
-  forgotten_.push_back({std::move(tokens), std::move(chain)});
+  SendForget({std::move(tokens), std::move(chain)});
   return absl::OkStatus();
-}
-
-void WorkerCore::BeginTurn(absl::Time now) {
-  name_log_.BeginTurn(now);
-  std::vector<Forgotten> forgotten;
-  {
-    MutexLock lock(&mutex_);
-    forgotten.swap(forgotten_);
-  }
-  for (const Forgotten& one : forgotten) FindPrefix(one.chain, one.tokens, CacheUse::kRefresh);
 }
 
 void WorkerCore::ReleaseBlocks(absl::Span<const BlockId> blocks, const absl::Status& status) {

@@ -107,9 +107,9 @@ class WorkerCore {
   virtual bool RunOnce(absl::Time now) = 0;
 
   // Any thread. Removes what the prefix cache has of a sequence, and of all sequences that begin
-  // with the same blocks, before the next turn of the loop looks anything up. Running sequences go
-  // on, and leave nothing in the cache from the first block on that was removed. The arguments are
-  // those of a job. Returns InvalidArgument for tokens that no job can have.
+  // with the same blocks. Jobs that are submitted after the return find nothing of it. Running
+  // sequences go on, and leave nothing in the cache from the first block on that was removed. The
+  // arguments are those of a job. Returns InvalidArgument for tokens that no job can have.
   absl::Status Forget(std::vector<TokenId> tokens, int original_prompt_tokens,
                       const std::string& salt);
   // Any thread. From now on new jobs are refused. Jobs that were taken before go on.
@@ -138,6 +138,11 @@ class WorkerCore {
     KvThread on_kv_thread;
     std::unique_ptr<Engine> engine;
   };
+  // A sequence whose blocks have to lose their names.
+  struct ForgetAsked {
+    std::vector<TokenId> tokens;
+    PrefixChain chain;
+  };
   explicit WorkerCore(Parts parts);
 
   // Makes the engine and the other parts of a core. A `context` of 0 means the model's context.
@@ -149,6 +154,13 @@ class WorkerCore {
                                          KvThread on_kv_thread,
                                          absl::FunctionRef<StepSize(int context)> max);
 
+  // Any thread. Sends a message to the loop, behind all jobs that have been submitted. The loop
+  // calls HandleForget().
+  virtual void SendForget(ForgetAsked message) = 0;
+  // Loop thread.
+  void HandleForget(const ForgetAsked& message) {
+    FindPrefix(message.chain, message.tokens, CacheUse::kRefresh);
+  }
   // Any thread. Returns InvalidArgument for token ids outside the vocabulary, and for an impossible
   // number of original prompt tokens.
   absl::Status CheckTokens(const std::vector<TokenId>& tokens, int original_prompt_tokens) const;
@@ -188,7 +200,7 @@ class WorkerCore {
            std::exchange(evictions_taken_, cache_.counters().evicted_blocks);
   }
   // Loop thread. Must be called first in each RunOnce.
-  void BeginTurn(absl::Time now);
+  void BeginTurn(absl::Time now) { name_log_.BeginTurn(now); }
   // Loop thread. Stores the load that Load() returns. This class adds the values that it counts
   // itself.
   void ReportLoad(WorkerLoad load);
@@ -209,12 +221,6 @@ class WorkerCore {
   PrefixCache cache_;  // lends the blocks of pool_
 
  private:
-  // A sequence whose blocks have to lose their names.
-  struct Forgotten {
-    std::vector<TokenId> tokens;
-    PrefixChain chain;
-  };
-
   uint64_t evictions_taken_ = 0;
   std::atomic<int> waiting_{0};
   std::atomic<int64_t> waiting_tokens_{0};
@@ -224,7 +230,6 @@ class WorkerCore {
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   int jobs_ ABSL_GUARDED_BY(mutex_) = 0;
   WorkerLoad load_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Forgotten> forgotten_ ABSL_GUARDED_BY(mutex_);  // asked for since the last turn
 };
 
 }  // namespace baton
