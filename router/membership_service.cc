@@ -341,9 +341,11 @@ std::shared_ptr<AttachCall> MembershipService::Find(AttachKey attach) {
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* MembershipService::Attach(
     grpc::CallbackServerContext* context) {
   const std::string peer = context->peer();
-  connections_->RpcBegins(peer);
-  const auto cancelled = [this, peer] { connections_->RpcCancelled(peer, SteadyNow()); };
-  const auto ended = [this, peer] { connections_->RpcEnds(peer); };
+  const uint64_t connection = connections_->RpcBegins(peer);
+  const auto cancelled = [this, connection] {
+    connections_->RpcCancelled(connection, SteadyNow());
+  };
+  const auto ended = [this, connection] { connections_->RpcEnds(connection); };
   absl::Status status = CheckToken(*context, token_);
   // A worker that has a token refuses calls without one, so it would fail every request of this
   // router.
@@ -360,16 +362,16 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* MembershipService::
   AttachCall::Service service = {
       .tell = tell_,
       .warn_refused = [this, peer](const absl::Status& why) { WarnRefused(peer, why); },
-      .awaits_message = [this, peer] { return connections_->MessageAwaited(peer); },
+      .awaits_message = [this, connection] { return connections_->MessageAwaited(connection); },
       .message_came = [this](const Connections::Awaited& awaited,
                              size_t bytes) { connections_->MessageCame(awaited, bytes); },
       .cancelled = cancelled,
       .done =
-          [this, key, peer, ended] {
+          [this, key, connection, ended] {
             ended();
             MutexLock lock(&mutex_);
             calls_.erase(key);
-            const auto of = calls_of_.find(peer);
+            const auto of = calls_of_.find(connection);
             if (--of->second == 0) calls_of_.erase(of);
           },
       .token = token_,
@@ -378,7 +380,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* MembershipService::
   {
     MutexLock lock(&mutex_);
     if (!closed_.ok()) return new Refused(closed_, cancelled, ended);
-    int& streams = calls_of_[peer];
+    int& streams = calls_of_[connection];
     if (streams == kStreams) {
       return new Refused(
           absl::ResourceExhaustedError(absl::StrCat("this connection has ", kStreams,

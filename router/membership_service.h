@@ -68,7 +68,7 @@ class MembershipService final
   std::atomic<AttachKey> next_key_ = 1;
   Mutex mutex_;
   std::map<AttachKey, std::shared_ptr<AttachCall>> calls_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, int> calls_of_ ABSL_GUARDED_BY(mutex_);  // Streams of each connection.
+  std::map<uint64_t, int> calls_of_ ABSL_GUARDED_BY(mutex_);  // Streams of each connection.
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   // Time until which a warning is not repeated, by host and reason.
   std::map<std::string, absl::Time> warned_ ABSL_GUARDED_BY(mutex_);

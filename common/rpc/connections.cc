@@ -97,30 +97,35 @@ void Connections::NoDescriptor() {
   ++counters_.no_descriptor;
 }
 
-void Connections::RpcBegins(absl::string_view peer) {
+uint64_t Connections::RpcBegins(absl::string_view peer) {
+  uint64_t key = 0;
   {
     MutexLock lock(&mutex_);
-    Connection* const connection = Find(peer);
-    if (connection == nullptr || ++connection->rpcs <= limits_.cut_above()) return;
-    if (!Cut(connection)) return;
+    const auto found = key_of_.find(peer);
+    if (found == key_of_.end()) return 0;
+    key = found->second;
+    Connection& connection = connections_.at(key);
+    if (++connection.rpcs <= limits_.cut_above() || !Cut(&connection)) return key;
   }
   Log(Severity::kWarning, "connection_cut",
       {{"peer", peer},
        {"because",
         absl::StrCat("it has more than ", limits_.cut_above(), " open RPCs, and was told that ",
                      limits_.streams, " is the limit")}});
+  return key;
 }
 
-void Connections::RpcEnds(absl::string_view peer) {
+void Connections::RpcEnds(uint64_t key) {
   MutexLock lock(&mutex_);
-  if (Connection* const connection = Find(peer)) --connection->rpcs;
+  if (Connection* const connection = Find(key)) --connection->rpcs;
 }
 
-void Connections::RpcCancelled(absl::string_view peer, absl::Time now) {
+void Connections::RpcCancelled(uint64_t key, absl::Time now) {
   if (limits_.cancels_per_second == 0) return;
+  std::string peer;
   {
     MutexLock lock(&mutex_);
-    Connection* const connection = Find(peer);
+    Connection* const connection = Find(key);
     if (connection == nullptr) return;
     if (now - connection->second_began >= absl::Seconds(1)) {
       connection->second_began = now;
@@ -128,6 +133,7 @@ void Connections::RpcCancelled(absl::string_view peer, absl::Time now) {
     }
     if (++connection->cancelled <= limits_.cancels_per_second) return;
     if (HasEnded(connection->copy) || !Cut(connection)) return;
+    peer = connection->peer;
   }
   Log(Severity::kWarning, "connection_cut",
       {{"peer", peer},
@@ -135,25 +141,25 @@ void Connections::RpcCancelled(absl::string_view peer, absl::Time now) {
                                 " RPCs within a second")}});
 }
 
-Connections::Awaited Connections::MessageAwaited(absl::string_view peer) {
+Connections::Awaited Connections::MessageAwaited(uint64_t key) {
   Awaited result;
   std::string cut;
   {
     MutexLock lock(&mutex_);
-    const auto key = key_of_.find(peer);
-    if (key == key_of_.end()) return {};
-    Connection& connection = connections_.at(key->second);
+    const auto found = connections_.find(key);
+    if (found == connections_.end()) return {};
+    Connection& connection = found->second;
     if (connection.awaited.empty()) {
       connection.received = BytesReceived(connection.copy);
       connection.accounted = connection.received;
       connection.looked = absl::InfinitePast();
       connection.lately = connection.before = connection.received;
       connection.noted = absl::InfinitePast();
-      awaiting_.insert(key->second);
+      awaiting_.insert(key);
     }
     connection.awaited.insert(connection.before);
     // The kernel is not asked for each message, so the number may be some milliseconds old.
-    result = {.key = key->second, .received = connection.received, .before = connection.before};
+    result = {.key = key, .received = connection.received, .before = connection.before};
     if (connection.cut) return result;
     ++awaited_messages_;
     const auto limit = static_cast<size_t>(limits_.all_without_request);
@@ -194,12 +200,12 @@ uint64_t Connections::BytesSince(const Awaited& awaited) const {
   return received - std::min(awaited.received, received);
 }
 
-uint64_t Connections::UnfinishedBytes(absl::string_view peer) const {
+uint64_t Connections::UnfinishedBytes(uint64_t key) const {
   MutexLock lock(&mutex_);
-  const Connection* const connection = Find(peer);
-  if (connection == nullptr || connection->awaited.empty()) return 0;
-  const uint64_t received = BytesReceived(connection->copy);
-  return received - std::min(connection->accounted, received);
+  const auto found = connections_.find(key);
+  if (found == connections_.end() || found->second.awaited.empty()) return 0;
+  const uint64_t received = BytesReceived(found->second.copy);
+  return received - std::min(found->second.accounted, received);
 }
 
 void Connections::CutIfUnfinished(absl::Time now) {
@@ -252,14 +258,9 @@ void Connections::CutIfUnfinished(absl::Time now) {
   }
 }
 
-Connections::Connection* Connections::Find(absl::string_view peer) {
-  const auto key = key_of_.find(peer);
-  return key == key_of_.end() ? nullptr : &connections_.at(key->second);
-}
-
-const Connections::Connection* Connections::Find(absl::string_view peer) const {
-  const auto key = key_of_.find(peer);
-  return key == key_of_.end() ? nullptr : &connections_.at(key->second);
+Connections::Connection* Connections::Find(uint64_t key) {
+  const auto found = connections_.find(key);
+  return found == connections_.end() ? nullptr : &found->second;
 }
 
 bool Connections::Cut(Connection* connection) {

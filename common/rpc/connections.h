@@ -65,7 +65,8 @@ class Connections {
 
   enum class Verdict { kTaken, kTooMany, kTooManyOfOneAddress };
   // Enters a connection. If it is taken, this object owns `copy`, a copy of its descriptor. A
-  // connection has a key of its own; an address is what gRPC writes, for example ipv4:127.0.0.1.
+  // connection has a key of its own, which is not 0; an address is what gRPC writes, for example
+  // ipv4:127.0.0.1.
   Verdict Enter(uint64_t key, const std::string& address, int port, int copy);
   // Forgets a connection, and closes the copy. Does nothing if there is none with this key.
   void Leave(uint64_t key);
@@ -76,12 +77,14 @@ class Connections {
   // They get what was sent before, and then take RPCs that have no status as Unavailable.
   void EndAll();
 
-  // Tell of an RPC that a client has begun or cancelled, or that has ended. A connection is cut if
-  // it has far more open RPCs than the limit, or if too many were cancelled. `peer` is
-  // ServerContext::peer(), for example ipv4:127.0.0.1:5000.
-  void RpcBegins(absl::string_view peer);
-  void RpcCancelled(absl::string_view peer, absl::Time now);
-  void RpcEnds(absl::string_view peer);
+  // Tells of an RPC that a client has begun. Returns the key of its connection, or 0 if the
+  // connection has ended. `peer` is ServerContext::peer(), for example ipv4:127.0.0.1:5000.
+  uint64_t RpcBegins(absl::string_view peer);
+  // Tell of an RPC that its client has cancelled, and of one that has ended. A connection is cut if
+  // it has far more open RPCs than the limit, or if too many were cancelled. These and the
+  // functions below do nothing for a connection that has ended.
+  void RpcCancelled(uint64_t key, absl::Time now);
+  void RpcEnds(uint64_t key);
 
   // A message for which the server waits.
   struct Awaited {
@@ -98,14 +101,14 @@ class Connections {
   // when it has read all of it. So the kernel is asked how much each connection has sent. It can't
   // tell how much of that belongs to a message that won't come. But when a wait ends, all bytes
   // that came some seconds before the waits that go on belong to no message that is still coming.
-  Awaited MessageAwaited(absl::string_view peer);
+  Awaited MessageAwaited(uint64_t key);
   void MessageCame(const Awaited& awaited, size_t bytes);
   // Returns the number of bytes that the connection has sent since the wait began, or 0 if it has
   // ended.
   uint64_t BytesSince(const Awaited& awaited) const;
   // Returns the number of bytes that CutIfUnfinished compares with the limit: at most as many does
   // the server hold of messages of this connection that are still coming.
-  uint64_t UnfinishedBytes(absl::string_view peer) const;
+  uint64_t UnfinishedBytes(uint64_t key) const;
   // The longest message that the server takes. Called before there are connections.
   void SetMaxMessage(size_t bytes) { max_message_bytes_ = bytes; }
   size_t max_message_bytes() const { return max_message_bytes_; }
@@ -138,9 +141,8 @@ class Connections {
     absl::Time noted = absl::InfinitePast();
   };
 
-  // Returns the connection of a peer, or null.
-  Connection* Find(absl::string_view peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  const Connection* Find(absl::string_view peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns a connection, or null if it has ended.
+  Connection* Find(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Cuts a connection: the client gets a reset, and bytes that nobody has read are dropped. gRPC
   // then gets an error, and cancels the RPCs that are open on it. Returns false if the connection
   // has been cut before.

@@ -371,16 +371,40 @@ TEST_F(ConnectionsTest, CancelsAreCountedBySecond) {
   connections.Enter(1, "ipv4:10.0.0.1", 5000, ends[0]);
   absl::Time now = absl::UnixEpoch();
   for (int second = 0; second < 5; ++second) {
-    for (int i = 0; i < 3; ++i) connections.RpcCancelled("ipv4:10.0.0.1:5000", now);
+    for (int i = 0; i < 3; ++i) connections.RpcCancelled(1, now);
     now += absl::Seconds(1);
   }
-  connections.RpcCancelled("ipv4:10.0.0.2:5000", now);  // there is no such connection
+  connections.RpcCancelled(2, now);  // there is no such connection
   EXPECT_EQ(connections.counters().cut, 0u);
-  for (int i = 0; i < 4; ++i) connections.RpcCancelled("ipv4:10.0.0.1:5000", now);
+  for (int i = 0; i < 4; ++i) connections.RpcCancelled(1, now);
   EXPECT_EQ(connections.counters().cut, 1u);
   char byte;
   EXPECT_EQ(recv(ends[1], &byte, 1, MSG_DONTWAIT), 0);
   close(ends[1]);
+}
+
+// A connection may have the port of one that has ended while RPCs of that one are still open.
+TEST_F(ConnectionsTest, RpcsOfAConnectionThatHasEndedDoNotCountForTheNextOneOfItsPeer) {
+  Connections connections({.streams = 10, .cancels_per_second = 3});
+  const auto enter = [&](uint64_t key) {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    connections.Enter(key, "ipv4:10.0.0.1", 5000, ends[0]);
+    close(ends[1]);
+  };
+  enter(1);
+  const int limit = connections.limits().cut_above();
+  for (int i = 0; i < limit; ++i) EXPECT_EQ(connections.RpcBegins("ipv4:10.0.0.1:5000"), 1u);
+  enter(2);
+  connections.Leave(1);
+  for (int i = 0; i < limit; ++i) connections.RpcEnds(1);
+  for (int i = 0; i < 10; ++i) connections.RpcCancelled(1, absl::UnixEpoch());
+  for (int i = 0; i < limit; ++i) EXPECT_EQ(connections.RpcBegins("ipv4:10.0.0.1:5000"), 2u);
+  EXPECT_EQ(connections.counters().cut, 0u);
+  connections.RpcBegins("ipv4:10.0.0.1:5000");
+  EXPECT_EQ(connections.counters().cut, 1u);
+  connections.Leave(2);
+  EXPECT_EQ(connections.RpcBegins("ipv4:10.0.0.1:5000"), 0u);
 }
 
 // gRPC cancels the RPCs of a connection that has ended.
@@ -391,7 +415,7 @@ TEST_F(ConnectionsTest, AClientThatGoesAwayWithManyRpcsIsNotTakenForARudeOne) {
   connections.Enter(1, "ipv4:10.0.0.1", 5000, ends[0]);
   close(ends[1]);
   for (int i = 0; i < 10; ++i) {
-    connections.RpcCancelled("ipv4:10.0.0.1:5000", absl::UnixEpoch());
+    connections.RpcCancelled(1, absl::UnixEpoch());
   }
   EXPECT_EQ(connections.counters().cut, 0u);
 }
@@ -434,7 +458,6 @@ struct TcpPair {
 };
 
 TEST_F(ConnectionsTest, AConnectionWhoseMessageIsTooLongIsCutBeforeAllOfItIsThere) {
-  constexpr absl::string_view kPeer = "ipv4:10.0.0.1:5000";
   TcpPair tcp;
   Connections connections({.unfinished_bytes = 1 << 20});
   connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
@@ -446,9 +469,9 @@ TEST_F(ConnectionsTest, AConnectionWhoseMessageIsTooLongIsCutBeforeAllOfItIsTher
   tcp.Move(3 << 20);
   EXPECT_FALSE(cut()) << "no message is awaited";
   // One RPC's message does not come, and those of many others do.
-  connections.MessageAwaited(kPeer);
+  connections.MessageAwaited(1);
   for (int i = 0; i < 100; ++i) {
-    const Connections::Awaited message = connections.MessageAwaited(kPeer);
+    const Connections::Awaited message = connections.MessageAwaited(1);
     tcp.Move(50 << 10);
     connections.MessageCame(message, 50 << 10);
     ASSERT_FALSE(cut()) << i;
@@ -461,12 +484,11 @@ TEST_F(ConnectionsTest, AConnectionWhoseMessageIsTooLongIsCutBeforeAllOfItIsTher
 }
 
 TEST_F(ConnectionsTest, WhatAConnectionSendsBesidesMessagesDoesNotCutIt) {
-  constexpr absl::string_view kPeer = "ipv4:10.0.0.1:5000";
   TcpPair tcp;
   Connections connections({.unfinished_bytes = 1 << 20});
   connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
   absl::Time now = absl::UnixEpoch();
-  Connections::Awaited message = connections.MessageAwaited(kPeer);
+  Connections::Awaited message = connections.MessageAwaited(1);
   for (int second = 0; second < 60; ++second) {
     tcp.Move(32 << 10);
     connections.CutIfUnfinished(now);
@@ -478,7 +500,7 @@ TEST_F(ConnectionsTest, WhatAConnectionSendsBesidesMessagesDoesNotCutIt) {
     tcp.Move(900 << 10);
     connections.CutIfUnfinished(now);
     connections.MessageCame(message, 0);
-    message = connections.MessageAwaited(kPeer);
+    message = connections.MessageAwaited(1);
   }
   EXPECT_EQ(connections.counters().cut, 0u);
 }
@@ -490,18 +512,17 @@ TEST_F(ConnectionsTest, NothingIsReadFromAConnectionThatWasCut) {
   connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
   const std::string bytes(10000, 'x');
   ASSERT_EQ(send(tcp.client, bytes.data(), bytes.size(), MSG_NOSIGNAL), 10000);
-  for (int i = 0; i < 2; ++i) connections.RpcCancelled("ipv4:10.0.0.1:5000", absl::UnixEpoch());
+  for (int i = 0; i < 2; ++i) connections.RpcCancelled(1, absl::UnixEpoch());
   EXPECT_EQ(connections.counters().cut, 1u);
   EXPECT_TRUE(tcp.Ended());
 }
 
 TEST_F(ConnectionsTest, AMessageThatComesSlowlyCountsToo) {
-  constexpr absl::string_view kPeer = "ipv4:10.0.0.1:5000";
   TcpPair tcp;
   Connections connections({.unfinished_bytes = 2 << 20});
   connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
   absl::Time now = absl::UnixEpoch();
-  connections.MessageAwaited(kPeer);
+  connections.MessageAwaited(1);
   for (int second = 0; second < 60 && connections.counters().cut == 0; ++second) {
     tcp.Move(100 << 10);
     connections.CutIfUnfinished(now);
@@ -513,7 +534,6 @@ TEST_F(ConnectionsTest, AMessageThatComesSlowlyCountsToo) {
 // On a proxy's connection, there may always be some message that is still coming. Messages that
 // were broken off must not add up there.
 TEST_F(ConnectionsTest, MessagesThatWereBrokenOffCountOnlyAsLongAsOlderOnesAreComing) {
-  constexpr absl::string_view kPeer = "ipv4:10.0.0.1:5000";
   TcpPair tcp;
   Connections connections({.unfinished_bytes = 8 << 20});
   connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
@@ -523,9 +543,9 @@ TEST_F(ConnectionsTest, MessagesThatWereBrokenOffCountOnlyAsLongAsOlderOnesAreCo
     connections.CutIfUnfinished(now);
     now += absl::Seconds(1);
   };
-  Connections::Awaited message = connections.MessageAwaited(kPeer);
+  Connections::Awaited message = connections.MessageAwaited(1);
   for (int i = 0; i < 60; ++i) {
-    const Connections::Awaited next = connections.MessageAwaited(kPeer);
+    const Connections::Awaited next = connections.MessageAwaited(1);
     second();
     ASSERT_EQ(connections.counters().cut, 0u) << i;
     connections.MessageCame(message, 0);
@@ -534,7 +554,7 @@ TEST_F(ConnectionsTest, MessagesThatWereBrokenOffCountOnlyAsLongAsOlderOnesAreCo
   // While one and the same message is coming, the bytes of messages that are broken off might be
   // its own.
   for (int i = 0; i < 60 && connections.counters().cut == 0; ++i) {
-    const Connections::Awaited other = connections.MessageAwaited(kPeer);
+    const Connections::Awaited other = connections.MessageAwaited(1);
     second();
     connections.MessageCame(other, 0);
   }
@@ -543,17 +563,16 @@ TEST_F(ConnectionsTest, MessagesThatWereBrokenOffCountOnlyAsLongAsOlderOnesAreCo
 
 // gRPC may have read much of a message before the server knows of its RPC.
 TEST_F(ConnectionsTest, BytesThatCameBeforeTheirRpcWasKnownCount) {
-  constexpr absl::string_view kPeer = "ipv4:10.0.0.1:5000";
   TcpPair tcp;
   Connections connections({.unfinished_bytes = 1 << 20});
   connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
   const absl::Time now = absl::UnixEpoch();
-  const Connections::Awaited first = connections.MessageAwaited(kPeer);
+  const Connections::Awaited first = connections.MessageAwaited(1);
   tcp.Move(900 << 10);
   connections.CutIfUnfinished(now);
-  connections.MessageAwaited(kPeer);
+  connections.MessageAwaited(1);
   connections.MessageCame(first, 0);
-  EXPECT_EQ(connections.UnfinishedBytes(kPeer), 900u << 10);
+  EXPECT_EQ(connections.UnfinishedBytes(1), 900u << 10);
   tcp.Move(200 << 10);
   connections.CutIfUnfinished(now);
   EXPECT_EQ(connections.counters().cut, 1u);
@@ -564,7 +583,7 @@ TEST_F(ConnectionsTest, OfAllConnectionsTheLargestOfTheLargestAddressIsCut) {
   Connections connections({.unfinished_bytes = 0, .all_unfinished_bytes = 3 << 20});
   const auto enter = [&](uint64_t key, const std::string& address, int port, const TcpPair& tcp) {
     connections.Enter(key, address, port, fcntl(tcp.server, F_DUPFD_CLOEXEC, 0));
-    return connections.MessageAwaited(absl::StrCat(address, ":", port));
+    return connections.MessageAwaited(key);
   };
   enter(1, "ipv4:10.0.0.1", 5000, one);
   const Connections::Awaited second = enter(2, "ipv4:10.0.0.1", 5001, two);
@@ -596,35 +615,33 @@ TEST_F(ConnectionsTest, OfAllConnectionsTheLargestOfTheLargestAddressIsCut) {
 }
 
 TEST_F(ConnectionsTest, RpcsWithoutRequestOfAllConnectionsAreLimited) {
-  const std::string one_peer = "ipv4:10.0.0.1:5000", two_peer = "ipv4:10.0.0.1:5001",
-                    other_peer = "ipv4:10.0.0.2:5000";
   TcpPair one, two, other;
   Connections connections({.all_without_request = 10});
   connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(one.server, F_DUPFD_CLOEXEC, 0));
   connections.Enter(2, "ipv4:10.0.0.1", 5001, fcntl(two.server, F_DUPFD_CLOEXEC, 0));
   connections.Enter(3, "ipv4:10.0.0.2", 5000, fcntl(other.server, F_DUPFD_CLOEXEC, 0));
-  const auto begin = [&](const std::string& peer, int rpcs) {
+  const auto begin = [&](uint64_t key, int rpcs) {
     std::vector<Connections::Awaited> awaited;
-    for (int i = 0; i < rpcs; ++i) awaited.push_back(connections.MessageAwaited(peer));
+    for (int i = 0; i < rpcs; ++i) awaited.push_back(connections.MessageAwaited(key));
     return awaited;
   };
-  const std::vector<Connections::Awaited> first = begin(one_peer, 3), second = begin(two_peer, 3);
-  for (int i = 0; i < 100; ++i) connections.MessageCame(connections.MessageAwaited(two_peer), 100);
-  begin(other_peer, 4);
+  const std::vector<Connections::Awaited> first = begin(1, 3), second = begin(2, 3);
+  for (int i = 0; i < 100; ++i) connections.MessageCame(connections.MessageAwaited(2), 100);
+  begin(3, 4);
   EXPECT_EQ(connections.counters().cut, 0u);
-  begin(other_peer, 1);  // The first address has 6 of 11, on two connections.
+  begin(3, 1);  // The first address has 6 of 11, on two connections.
   EXPECT_EQ(connections.counters().cut, 1u);
   EXPECT_TRUE(two.Ended()) << "of two with as many, it is the newer one";
   // The RPCs of a connection that was cut no longer count, and it does not matter that they end.
   for (const Connections::Awaited& each : second) connections.MessageCame(each, 0);
-  begin(one_peer, 2);
+  begin(1, 2);
   EXPECT_EQ(connections.counters().cut, 1u);
   // The RPCs of a connection that has ended do not count either.
   connections.Leave(1);
   for (const Connections::Awaited& each : first) connections.MessageCame(each, 0);
-  begin(other_peer, 5);
+  begin(3, 5);
   EXPECT_EQ(connections.counters().cut, 1u);
-  begin(other_peer, 1);
+  begin(3, 1);
   EXPECT_EQ(connections.counters().cut, 2u);
   EXPECT_TRUE(other.Ended());
   EXPECT_FALSE(one.Ended());

@@ -42,10 +42,10 @@ OneRequestCall::OneRequestCall(OneRequestService* service, grpc::CallbackServerC
     : service_(service),
       context_(context),
       peer_(context->peer()),
+      connection_(service->connections_->RpcBegins(peer_)),
       began_(SteadyNow()),
       deadline_(DeadlineOf(*context)) {
-  service_->connections_->RpcBegins(peer_);
-  awaited_ = service_->connections_->MessageAwaited(peer_);
+  awaited_ = service_->connections_->MessageAwaited(connection_);
   // gRPC keeps what this begins until the whole object is made.
   key_ = service_->Begin(this);
 }
@@ -54,14 +54,14 @@ void OneRequestCall::OnCancel() {
   const absl::Time now = SteadyNow();
   // A polite client sends its request at once, so it came before the deadline.
   if (!came_ || !IsAtDeadline(began_, deadline_, now)) {
-    service_->connections_->RpcCancelled(peer_, now);
+    service_->connections_->RpcCancelled(connection_, now);
   }
   service_->Cancelled(key_);
 }
 
 void OneRequestCall::OnDone() {
   if (!read_ended_) service_->connections_->MessageCame(awaited_, 0);
-  service_->connections_->RpcEnds(peer_);
+  service_->connections_->RpcEnds(connection_);
 }
 
 void OneRequestCall::OnReadDone(bool ok) {
@@ -119,7 +119,7 @@ void OneRequestService::EndWithoutRequests(absl::Time now) {
     call->EndWithoutRequest(absl::DeadlineExceededError(absl::StrCat(
         "the request did not come within ", absl::FormatDuration(limit_), " after its call")));
   }
-  for (auto& [peer, reads] : reads_) PassOver(peer, &reads, now);
+  for (auto& [connection, reads] : reads_) PassOver(connection, &reads, now);
 }
 
 uint64_t OneRequestService::Begin(OneRequestCall* call) {
@@ -127,7 +127,7 @@ uint64_t OneRequestService::Begin(OneRequestCall* call) {
   const absl::Time now = SteadyNow();
   const uint64_t key = next_key_++;
   waiting_[key] = {.call = call, .until = now + limit_};
-  Reads& reads = reads_[call->peer_];
+  Reads& reads = reads_[call->connection_];
   ++reads.calls;
   ++reads.begun;
   reads.others.insert(key);
@@ -154,7 +154,7 @@ void OneRequestService::Cancelled(uint64_t key) {
 }
 
 void OneRequestService::Forget(std::map<uint64_t, Waiting>::iterator waiting) {
-  const auto reads = reads_.find(waiting->second.call->peer_);
+  const auto reads = reads_.find(waiting->second.call->connection_);
   reads->second.places.erase(waiting->first);
   reads->second.others.erase(waiting->first);
   waiting_.erase(waiting);
@@ -176,12 +176,12 @@ void OneRequestService::Read(Reads* reads, absl::Time now) {
   }
 }
 
-void OneRequestService::PassOver(const std::string& peer, Reads* reads, absl::Time now) {
+void OneRequestService::PassOver(uint64_t connection, Reads* reads, absl::Time now) {
   if (reads->others.empty()) {
     reads->unfinished.reset();
     return;
   }
-  const uint64_t unfinished = connections_->UnfinishedBytes(peer);
+  const uint64_t unfinished = connections_->UnfinishedBytes(connection);
   // gRPC takes the beginnings of requests that are not read yet. If more has come than those, the
   // requests that are read go on. If all were read at once, each would take longer, and together
   // they might be more than the limit.

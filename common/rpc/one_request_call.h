@@ -62,6 +62,7 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   OneRequestService* const service_;
   grpc::CallbackServerContext* const context_;
   const std::string peer_;
+  const uint64_t connection_;  // see Connections::RpcBegins
   const absl::Time began_, deadline_;
   Connections::Awaited awaited_;
   uint64_t key_ = 0;
@@ -122,7 +123,7 @@ class OneRequestService : public grpc::Service {
   // Begins to read requests as long as there are places.
   void Read(Reads* reads, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Lets other requests of a connection be read if those that are being read do not go on.
-  void PassOver(const std::string& peer, Reads* reads, absl::Time now)
+  void PassOver(uint64_t connection, Reads* reads, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Connections* const connections_;
@@ -133,8 +134,8 @@ class OneRequestService : public grpc::Service {
   uint64_t next_key_ ABSL_GUARDED_BY(mutex_) = 1;
   // RPCs that wait for their requests, in the order in which they began.
   std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
-  // Reads of each peer.
-  std::map<std::string, Reads> reads_ ABSL_GUARDED_BY(mutex_);
+  // Reads of each connection.
+  std::map<uint64_t, Reads> reads_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton

@@ -117,12 +117,11 @@ std::vector<std::string> WithReflection(std::vector<std::string> services) {
 class ReflectionService::Stream final
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  Stream(ReflectionService* service, std::string peer)
-      : service_(service), peer_(std::move(peer)), heard_(SteadyNow()) {
-    service_->connections_->RpcBegins(peer_);
+  Stream(ReflectionService* service, uint64_t connection)
+      : service_(service), connection_(connection), heard_(SteadyNow()) {
     MutexLock lock(&service_->mutex_);
     service_->streams_.insert(this);
-    if (++service_->streams_of_[peer_] > kStreams) {
+    if (++service_->streams_of_[connection_] > kStreams) {
       End({grpc::StatusCode::RESOURCE_EXHAUSTED,
            absl::StrCat("this connection has more than ", kStreams,
                         " streams of server reflection")});
@@ -139,7 +138,7 @@ class ReflectionService::Stream final
 
  private:
   void Read() {
-    awaited_ = service_->connections_->MessageAwaited(peer_);
+    awaited_ = service_->connections_->MessageAwaited(connection_);
     StartRead(&request_);
   }
   void OnReadDone(bool ok) override {
@@ -166,16 +165,16 @@ class ReflectionService::Stream final
     Read();
   }
   void OnCancel() override {
-    service_->connections_->RpcCancelled(peer_, SteadyNow());
+    service_->connections_->RpcCancelled(connection_, SteadyNow());
     MutexLock lock(&service_->mutex_);
     End(grpc::Status::CANCELLED);
   }
   void OnDone() override {
-    service_->connections_->RpcEnds(peer_);
+    service_->connections_->RpcEnds(connection_);
     {
       MutexLock lock(&service_->mutex_);
       service_->streams_.erase(this);
-      const auto of = service_->streams_of_.find(peer_);
+      const auto of = service_->streams_of_.find(connection_);
       if (--of->second == 0) service_->streams_of_.erase(of);
     }
     delete this;
@@ -185,7 +184,7 @@ class ReflectionService::Stream final
   }
 
   ReflectionService* const service_;
-  const std::string peer_;
+  const uint64_t connection_;
   Connections::Awaited awaited_;  // Belongs to the pending read.
   absl::Time heard_ ABSL_GUARDED_BY(service_->mutex_);
   bool finished_ ABSL_GUARDED_BY(service_->mutex_) = false;
@@ -207,7 +206,7 @@ ReflectionService::ReflectionService(Connections* connections, std::vector<std::
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ReflectionService::Open(
     grpc::CallbackServerContext* context) {
-  return new Stream(this, context->peer());
+  return new Stream(this, connections_->RpcBegins(context->peer()));
 }
 
 void ReflectionService::EndIdle(absl::Time now) {

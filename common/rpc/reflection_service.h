@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -40,7 +41,7 @@ class ReflectionService final : public grpc::Service {
   const std::vector<std::string> services_;
   Mutex mutex_;
   std::set<Stream*> streams_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, int> streams_of_ ABSL_GUARDED_BY(mutex_);  // number for each peer
+  std::map<uint64_t, int> streams_of_ ABSL_GUARDED_BY(mutex_);  // number for each connection
 };
 
 }  // namespace baton
