@@ -135,9 +135,11 @@ ABSL_FLAG(int, max_unfinished_bytes, 160 << 20,
           "max bytes that one connection has sent of requests that are not complete; then the "
           "connection is cut; at least two requests of the largest size are allowed; 0: no limit "
           "(0 to 2147483647)");
-ABSL_FLAG(int, max_calls_without_request, 8192,
-          "max calls on all connections together whose request has not come; above it, the address "
-          "with the most loses its connection with the most; 0: no limit (0 to 1000000)");
+ABSL_FLAG(
+    int, max_calls_without_request, 8192,
+    "max calls on all connections together whose request has not come, and Watch calls of the "
+    "health service; above it, the address with the most loses its connection with the most; "
+    "0: no limit (0 to 1000000)");
 ABSL_FLAG(int, max_unfinished_bytes_in_all, 224 << 20,
           "max bytes that all connections together have sent of requests that are not complete; "
           "above it, the address with the most loses its connection with the most; at least two "

@@ -76,7 +76,7 @@ void Connections::Leave(uint64_t key) {
   const auto found = connections_.find(key);
   if (found == connections_.end()) return;
   const Connection& connection = found->second;
-  if (!connection.cut) awaited_messages_ -= connection.awaited.size();
+  without_request_ -= connection.without_request();
   close(connection.copy);
   const auto of_address = of_address_.find(connection.address);
   if (--of_address->second == 0) of_address_.erase(of_address);
@@ -160,18 +160,30 @@ Connections::Awaited Connections::MessageAwaited(uint64_t key) {
     connection.awaited.insert(connection.before);
     // The kernel is not asked for each message, so the number may be some milliseconds old.
     result = {.key = key, .received = connection.received, .before = connection.before};
-    if (connection.cut) return result;
-    ++awaited_messages_;
-    const auto limit = static_cast<size_t>(limits_.all_without_request);
-    if (limit == 0 || awaited_messages_ <= limit) return result;
-    cut = CutLargest([](const Connection& one) { return one.awaited.size(); })->peer;
+    if (!connection.cut) cut = CountWithoutRequest();
   }
-  Log(Severity::kWarning, "connection_cut",
-      {{"peer", cut},
-       {"because",
-        absl::StrCat("all connections together had more than ", limits_.all_without_request,
-                     " RPCs whose request has not come, and the most were on it")}});
+  LogWithoutRequest(cut);
   return result;
+}
+
+void Connections::StaysOpen(uint64_t key) {
+  std::string cut;
+  {
+    MutexLock lock(&mutex_);
+    Connection* const connection = Find(key);
+    if (connection == nullptr) return;
+    ++connection->staying;
+    if (!connection->cut) cut = CountWithoutRequest();
+  }
+  LogWithoutRequest(cut);
+}
+
+void Connections::NoLongerStaysOpen(uint64_t key) {
+  MutexLock lock(&mutex_);
+  Connection* const connection = Find(key);
+  if (connection == nullptr) return;
+  --connection->staying;
+  if (!connection->cut) --without_request_;
 }
 
 void Connections::MessageCame(const Awaited& awaited, size_t bytes) {
@@ -182,7 +194,7 @@ void Connections::MessageCame(const Awaited& awaited, size_t bytes) {
   const auto wait = connection.awaited.find(awaited.before);
   if (wait == connection.awaited.end()) return;
   connection.awaited.erase(wait);
-  if (!connection.cut) --awaited_messages_;
+  if (!connection.cut) --without_request_;
   if (bytes > 0) connection.accounted += bytes + kBesideMessage;
   if (connection.awaited.empty()) {
     awaiting_.erase(awaited.key);
@@ -265,14 +277,30 @@ Connections::Connection* Connections::Find(uint64_t key) {
 
 bool Connections::Cut(Connection* connection) {
   if (connection->cut) return false;
+  without_request_ -= connection->without_request();
   connection->cut = true;
-  awaited_messages_ -= connection->awaited.size();
   ++counters_.cut;
   // A connection to no address resets the old one, and drops the bytes that nobody has read. After
   // shutdown() alone, gRPC would first read them, and begin the RPCs in them.
   const sockaddr none = {.sa_family = AF_UNSPEC, .sa_data = {}};
   if (connect(connection->copy, &none, sizeof none) != 0) shutdown(connection->copy, SHUT_RDWR);
   return true;
+}
+
+std::string Connections::CountWithoutRequest() {
+  const auto limit = static_cast<size_t>(limits_.all_without_request);
+  if (++without_request_ <= limit || limit == 0) return "";
+  return CutLargest([](const Connection& one) { return one.without_request(); })->peer;
+}
+
+void Connections::LogWithoutRequest(const std::string& cut) const {
+  if (cut.empty()) return;
+  Log(Severity::kWarning, "connection_cut",
+      {{"peer", cut},
+       {"because",
+        absl::StrCat("all connections together had more than ", limits_.all_without_request,
+                     " RPCs whose request has not come, or Watch calls of the health service, "
+                     "and the most were on it")}});
 }
 
 const Connections::Connection* Connections::CutLargest(

@@ -37,7 +37,8 @@ struct ConnectionLimits {
   // Max RPCs whose request has not come, and max bytes of messages that are still coming, of all
   // connections together. When there are more, the address that has the most loses its connection
   // that has the most, and so on until there are not. 0: no limit. A stream on which messages come
-  // again and again counts as an RPC whose request has not come.
+  // again and again counts as an RPC whose request has not come, and so does one that stays open
+  // (see Connections::StaysOpen).
   int all_without_request = 0;
   uint64_t all_unfinished_bytes = 0;
   // Time in which a client must begin to speak HTTP/2.
@@ -103,6 +104,10 @@ class Connections {
   // that came some seconds before the waits that go on belong to no message that is still coming.
   Awaited MessageAwaited(uint64_t key);
   void MessageCame(const Awaited& awaited, size_t bytes);
+  // Tell of an RPC that stays open for as long as its client likes although its request has come,
+  // and of its end.
+  void StaysOpen(uint64_t key);
+  void NoLongerStaysOpen(uint64_t key);
   // Returns the number of bytes that the connection has sent since the wait began, or 0 if it has
   // ended.
   uint64_t BytesSince(const Awaited& awaited) const;
@@ -128,6 +133,7 @@ class Connections {
     absl::Time second_began = absl::InfinitePast();  // the second of `cancelled`
     int cancelled = 0;                               // RPCs, in that second
     bool cut = false;
+    size_t staying = 0;               // RPCs of StaysOpen()
     std::multiset<uint64_t> awaited;  // Awaited::before of each message
     // Bytes that the connection has sent and that belong to no message that is still coming: those
     // from before any of these messages began, and those of messages that have come.
@@ -139,6 +145,9 @@ class Connections {
     // before that.
     uint64_t lately = 0, before = 0;
     absl::Time noted = absl::InfinitePast();
+
+    // Number of RPCs that count for all_without_request.
+    size_t without_request() const { return cut ? 0 : awaited.size() + staying; }
   };
 
   // Returns a connection, or null if it has ended.
@@ -147,6 +156,10 @@ class Connections {
   // then gets an error, and cancels the RPCs that are open on it. Returns false if the connection
   // has been cut before.
   bool Cut(Connection* connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Counts one more RPC without request, on a connection that is not cut. If there are too many,
+  // cuts a connection and returns its peer; otherwise returns "".
+  std::string CountWithoutRequest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LogWithoutRequest(const std::string& cut) const;
   // Cuts the connection that has the most of something, of those of the address that has the most.
   // Returns it, or null if no connection has any.
   const Connection* CutLargest(absl::FunctionRef<uint64_t(const Connection&)> amount)
@@ -161,8 +174,8 @@ class Connections {
   std::map<std::string, uint64_t, std::less<>> key_of_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int> of_address_ ABSL_GUARDED_BY(mutex_);
   std::set<uint64_t> awaiting_ ABSL_GUARDED_BY(mutex_);  // Keys of connections that owe a message.
-  // Number of messages that the server awaits on all connections that are not cut.
-  size_t awaited_messages_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Number of RPCs without request on all connections that are not cut.
+  size_t without_request_ ABSL_GUARDED_BY(mutex_) = 0;
   ConnectionCounters counters_ ABSL_GUARDED_BY(mutex_);
 };
 

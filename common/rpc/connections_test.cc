@@ -614,6 +614,30 @@ TEST_F(ConnectionsTest, OfAllConnectionsTheLargestOfTheLargestAddressIsCut) {
   EXPECT_FALSE(two.Ended());
 }
 
+TEST_F(ConnectionsTest, RpcsThatStayOpenCountAsThoseWithoutRequest) {
+  TcpPair one, other;
+  Connections connections({.all_without_request = 10});
+  connections.Enter(1, "ipv4:10.0.0.1", 5000, fcntl(one.server, F_DUPFD_CLOEXEC, 0));
+  connections.Enter(2, "ipv4:10.0.0.2", 5000, fcntl(other.server, F_DUPFD_CLOEXEC, 0));
+  for (int i = 0; i < 6; ++i) connections.StaysOpen(1);
+  for (int i = 0; i < 100; ++i) {
+    connections.StaysOpen(2);
+    connections.NoLongerStaysOpen(2);
+  }
+  for (int i = 0; i < 4; ++i) connections.MessageAwaited(2);
+  EXPECT_EQ(connections.counters().cut, 0u);
+  connections.MessageAwaited(2);
+  EXPECT_EQ(connections.counters().cut, 1u);
+  EXPECT_TRUE(one.Ended());
+  // Those of the connection that was cut no longer count.
+  for (int i = 0; i < 6; ++i) connections.NoLongerStaysOpen(1);
+  for (int i = 0; i < 5; ++i) connections.StaysOpen(2);
+  EXPECT_EQ(connections.counters().cut, 1u);
+  connections.StaysOpen(2);
+  EXPECT_EQ(connections.counters().cut, 2u);
+  EXPECT_TRUE(other.Ended());
+}
+
 TEST_F(ConnectionsTest, RpcsWithoutRequestOfAllConnectionsAreLimited) {
   TcpPair one, two, other;
   Connections connections({.all_without_request = 10});
@@ -679,6 +703,34 @@ TEST_F(ConnectionsTest, RpcsThatHaveEndedDoNotCount) {
     ASSERT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
   }
   EXPECT_EQ(connections_->counters().cut, 0u);
+}
+
+TEST_F(ConnectionsTest, WatchesOfAllConnectionsAreLimited) {
+  constexpr int kLimit = 300;
+  Start({.cancels_per_second = 0, .all_without_request = kLimit});
+  const auto polite = NewChannel();
+  const auto health = grpc::health::v1::Health::NewStub(NewChannel());
+  std::deque<grpc::ClientContext> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<grpc::health::v1::HealthCheckResponse>>> watches;
+  const auto watch = [&] {
+    grpc::health::v1::HealthCheckResponse response;
+    watches.push_back(health->Watch(&contexts.emplace_back(), {}));
+    return watches.back()->Read(&response);
+  };
+  // Those that have ended do not count. The server hears of the end later than the client.
+  for (int i = 0; i < 2 * kLimit; ++i) {
+    ASSERT_TRUE(watch()) << i;
+    contexts.back().TryCancel();
+    watches.back()->Finish();
+  }
+  EXPECT_EQ(connections_->counters().cut, 0u);
+  watches.clear();
+  for (int i = 0; i <= kLimit; ++i) watch();
+  WaitFor([](const ConnectionCounters& counters) { return counters.cut == 1; });
+  for (const auto& each : watches) {
+    EXPECT_EQ(each->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  }
+  EXPECT_TRUE(Check(polite).ok());
 }
 
 // An RPC of a client that decides when it sends its request.

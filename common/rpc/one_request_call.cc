@@ -61,7 +61,13 @@ void OneRequestCall::OnCancel() {
 
 void OneRequestCall::OnDone() {
   if (!read_ended_) service_->connections_->MessageCame(awaited_, 0);
+  if (stays_open_) service_->connections_->NoLongerStaysOpen(connection_);
   service_->connections_->RpcEnds(connection_);
+}
+
+void OneRequestCall::StaysOpen() {
+  stays_open_ = true;
+  service_->connections_->StaysOpen(connection_);
 }
 
 void OneRequestCall::OnReadDone(bool ok) {

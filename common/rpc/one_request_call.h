@@ -47,6 +47,9 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   // Ends the RPC because its request does not come. Called at most once, and instead of OnRequest.
   // Must not call the service.
   virtual void EndWithoutRequest(const absl::Status& status) = 0;
+  // Tells that the RPC stays open for as long as its client likes. Called at most once, by
+  // OnRequest.
+  void StaysOpen();
   // Overrides call these too. OnDone is called after the other functions.
   void OnCancel() override;
   void OnDone() override;
@@ -68,6 +71,7 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   uint64_t key_ = 0;
   std::atomic<bool> came_ = false;  // The request came.
   bool read_ended_ = false;         // The request came, or the read of it has failed.
+  bool stays_open_ = false;         // StaysOpen() was called.
   grpc::ByteBuffer request_;
 };
 
