@@ -214,11 +214,16 @@ void ConnectionAcceptor::Take(int fd, const sockaddr_storage& from, absl::Time n
   const int on = 1, user_timeout = kKeepaliveTimeoutMs;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout, sizeof user_timeout);
-  hand_over_(fd);
   // Without other events, epoll tells only of errors and of the end of both directions. It tells of
   // them once: until gRPC has closed its descriptor, the connection stays in epoll although the
-  // copy is closed. A connection that can't be watched is not counted.
-  if (!Watch(epoll_, copy, EPOLLONESHOT, key)) connections_->Leave(key);
+  // copy is closed.
+  if (!Watch(epoll_, copy, EPOLLONESHOT, key)) {
+    connections_->Leave(key);
+    connections_->NoDescriptor();
+    close(fd);
+    return Refused(&not_watched_, absl::StrCat(address, ":", port), now);
+  }
+  hand_over_(fd);
 }
 
 void ConnectionAcceptor::Refused(Refusals* refusals, absl::string_view peer, absl::Time now) {

@@ -76,6 +76,7 @@ class ConnectionAcceptor {
   Refusals too_many_ = {"too many connections"};
   Refusals of_one_ = {"too many connections from this address"};
   Refusals no_descriptor_ = {"this process has no descriptor left"};
+  Refusals not_watched_ = {"epoll can't watch more descriptors (/proc/sys/fs/epoll)"};
   std::thread thread_;
 };
 

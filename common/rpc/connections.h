@@ -50,7 +50,7 @@ struct ConnectionCounters {
   uint64_t accepted = 0;       // connections that were taken
   uint64_t too_many = 0;       // refused: limit of all connections
   uint64_t of_one = 0;         // refused: limit of one address
-  uint64_t no_descriptor = 0;  // refused: the process had no descriptor left
+  uint64_t no_descriptor = 0;  // refused: no descriptor was left, or epoll could watch no more
   uint64_t cut = 0;  // cut: too many RPCs were open or cancelled, or messages were too long
 };
 
@@ -71,19 +71,21 @@ class Connections {
   Verdict Enter(uint64_t key, const std::string& address, int port, int copy);
   // Forgets a connection, and closes the copy. Does nothing if there is none with this key.
   void Leave(uint64_t key);
-  // Counts a connection that was refused because the process had no descriptor left.
+  // Counts a connection that was refused because the process had no descriptor left, or because
+  // epoll can't watch more.
   void NoDescriptor();
 
   // Tells all clients, also those that connect later, that nothing more comes on their connections.
   // They get what was sent before, and then take RPCs that have no status as Unavailable.
   void EndAll();
 
-  // Tells of an RPC that a client has begun. Returns the key of its connection, or 0 if the
-  // connection has ended. `peer` is ServerContext::peer(), for example ipv4:127.0.0.1:5000.
+  // Tells of an RPC that a client has begun. The connection is cut if it has far more open RPCs
+  // than the limit. Returns the key of the newest connection of this peer, or 0 if it has ended.
+  // `peer` is ServerContext::peer(), for example ipv4:127.0.0.1:5000.
   uint64_t RpcBegins(absl::string_view peer);
-  // Tell of an RPC that its client has cancelled, and of one that has ended. A connection is cut if
-  // it has far more open RPCs than the limit, or if too many were cancelled. These and the
-  // functions below do nothing for a connection that has ended.
+  // Tell of an RPC that its client has cancelled, and of one that has ended. The connection is cut
+  // if too many were cancelled. These and the functions below do nothing for a connection that has
+  // ended.
   void RpcCancelled(uint64_t key, absl::Time now);
   void RpcEnds(uint64_t key);
 

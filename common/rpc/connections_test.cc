@@ -386,11 +386,12 @@ TEST_F(ConnectionsTest, CancelsAreCountedBySecond) {
 // A connection may have the port of one that has ended while RPCs of that one are still open.
 TEST_F(ConnectionsTest, RpcsOfAConnectionThatHasEndedDoNotCountForTheNextOneOfItsPeer) {
   Connections connections({.streams = 10, .cancels_per_second = 3});
+  std::vector<int> clients;
   const auto enter = [&](uint64_t key) {
     int ends[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     connections.Enter(key, "ipv4:10.0.0.1", 5000, ends[0]);
-    close(ends[1]);
+    clients.push_back(ends[1]);
   };
   enter(1);
   const int limit = connections.limits().cut_above();
@@ -405,6 +406,7 @@ TEST_F(ConnectionsTest, RpcsOfAConnectionThatHasEndedDoNotCountForTheNextOneOfIt
   EXPECT_EQ(connections.counters().cut, 1u);
   connections.Leave(2);
   EXPECT_EQ(connections.RpcBegins("ipv4:10.0.0.1:5000"), 0u);
+  for (const int client : clients) close(client);
 }
 
 // gRPC cancels the RPCs of a connection that has ended.
@@ -714,7 +716,8 @@ TEST_F(ConnectionsTest, WatchesOfAllConnectionsAreLimited) {
   std::vector<std::unique_ptr<grpc::ClientReader<grpc::health::v1::HealthCheckResponse>>> watches;
   const auto watch = [&] {
     grpc::health::v1::HealthCheckResponse response;
-    watches.push_back(health->Watch(&contexts.emplace_back(), {}));
+    contexts.emplace_back().set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    watches.push_back(health->Watch(&contexts.back(), {}));
     return watches.back()->Read(&response);
   };
   // Those that have ended do not count. The server hears of the end later than the client.
@@ -725,7 +728,8 @@ TEST_F(ConnectionsTest, WatchesOfAllConnectionsAreLimited) {
   }
   EXPECT_EQ(connections_->counters().cut, 0u);
   watches.clear();
-  for (int i = 0; i <= kLimit; ++i) watch();
+  int begun = 0;
+  while (begun <= kLimit && watch()) ++begun;
   WaitFor([](const ConnectionCounters& counters) { return counters.cut == 1; });
   for (const auto& each : watches) {
     EXPECT_EQ(each->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);

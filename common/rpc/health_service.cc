@@ -91,7 +91,7 @@ class HealthService::Watch final : public OneRequestCall {
  private:
   void OnRequest(const grpc::ByteBuffer& bytes) override {
     const absl::Status status = ServiceOf(bytes, &name_);
-    StaysOpen();
+    if (status.ok()) StaysOpen();
     MutexLock lock(&service_->mutex_);
     if (cancelled_) return End(grpc::Status::CANCELLED);
     if (!status.ok()) return End(ToGrpcStatus(status));

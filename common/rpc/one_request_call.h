@@ -47,7 +47,7 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   // Ends the RPC because its request does not come. Called at most once, and instead of OnRequest.
   // Must not call the service.
   virtual void EndWithoutRequest(const absl::Status& status) = 0;
-  // Tells that the RPC stays open for as long as its client likes. Called at most once, by
+  // Tells that the RPC stays open for as long as its client likes. Called at most once, in
   // OnRequest.
   void StaysOpen();
   // Overrides call these too. OnDone is called after the other functions.

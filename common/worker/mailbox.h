@@ -9,7 +9,8 @@
 namespace baton {
 
 // Brings messages from other threads to the loop of a worker's core. A mailbox has no bound of its
-// own: the core bounds the number of jobs, and so the number of messages about jobs.
+// own: the core bounds the number of jobs, and so the number of messages about jobs. Routers, which
+// are trusted, send one order to forget for a job that failed.
 template <typename Message>
 class Mailbox {
  public:
