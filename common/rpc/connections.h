@@ -72,7 +72,7 @@ class Connections {
   // Forgets a connection, and closes the copy. Does nothing if there is none with this key.
   void Leave(uint64_t key);
   // Counts a connection that was refused because the process had no descriptor left, or because
-  // epoll can't watch more.
+  // the kernel lets epoll watch no more descriptors.
   void NoDescriptor();
 
   // Tells all clients, also those that connect later, that nothing more comes on their connections.
@@ -106,8 +106,8 @@ class Connections {
   // that came some seconds before the waits that go on belong to no message that is still coming.
   Awaited MessageAwaited(uint64_t key);
   void MessageCame(const Awaited& awaited, size_t bytes);
-  // Tell of an RPC that stays open for as long as its client likes although its request has come,
-  // and of its end.
+  // Call StaysOpen when the request of an RPC has come and the RPC stays open for as long as its
+  // client likes. Call NoLongerStaysOpen when that RPC ends.
   void StaysOpen(uint64_t key);
   void NoLongerStaysOpen(uint64_t key);
   // Returns the number of bytes that the connection has sent since the wait began, or 0 if it has
@@ -148,7 +148,7 @@ class Connections {
     uint64_t lately = 0, before = 0;
     absl::Time noted = absl::InfinitePast();
 
-    // Number of RPCs that count for all_without_request.
+    // Number of this connection's RPCs that ConnectionLimits::all_without_request counts.
     size_t without_request() const { return cut ? 0 : awaited.size() + staying; }
   };
 

@@ -154,10 +154,10 @@ class WorkerCore {
                                          KvThread on_kv_thread,
                                          absl::FunctionRef<StepSize(int context)> max);
 
-  // Any thread. Sends a message to the loop, behind all jobs that have been submitted. The loop
-  // calls HandleForget().
+  // Any thread. Puts a message into the core's mailbox, behind all jobs that have been submitted.
+  // When the loop takes the message out, it must call HandleForget().
   virtual void SendForget(ForgetAsked message) = 0;
-  // Loop thread.
+  // Loop thread. Removes the names of the blocks of a sequence, and of their descendants.
   void HandleForget(const ForgetAsked& message) {
     FindPrefix(message.chain, message.tokens, CacheUse::kRefresh);
   }
