@@ -44,9 +44,10 @@ OneRequestCall::OneRequestCall(OneRequestService* service, grpc::CallbackServerC
       peer_(context->peer()),
       connection_(service->connections_->RpcBegins(peer_)),
       began_(SteadyNow()),
-      deadline_(DeadlineOf(*context)) {
+      deadline_(DeadlineOf(*context)) {}
+
+void OneRequestCall::Begin() {
   awaited_ = service_->connections_->MessageAwaited(connection_);
-  // gRPC keeps what this begins until the whole object is made.
   key_ = service_->Begin(this);
 }
 
@@ -113,7 +114,9 @@ void OneRequestService::AddMethod(
   MarkMethodRawCallback(methods_++,
                         new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
                             [call = std::move(call)](grpc::CallbackServerContext* context) {
-                              return call(context);
+                              OneRequestCall* const begun = call(context);
+                              begun->Begin();
+                              return begun;
                             }));
 }
 

@@ -56,6 +56,9 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
  private:
   friend class OneRequestService;
+  // Called once, when the whole object is made, because another thread may then call its virtual
+  // functions. gRPC begins nothing, and calls nothing, before it has got the object.
+  void Begin();
   void OnReadDone(bool ok) final;
   // Returns the status of an RPC whose client has left before its request came.
   absl::Status WhyGone() const;
