@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "baton/v1/inference.pb.h"
 #include "router/core/core_events.h"
-#include "router/core/router_core.h"
 #include "router/core/stop_matcher.h"
+#include "router/core/text_decoder.h"
 
 namespace baton {
 

@@ -8,8 +8,10 @@
 
 #include "absl/time/time.h"
 #include "router/core/callers.h"
+#include "router/core/core_events.h"
 #include "router/core/forecast.h"
-#include "router/core/router_core.h"
+#include "router/core/router_core_options.h"
+#include "router/core/router_counters.h"
 
 // State that the parts of RouterCore share. All of it belongs to the core's loop thread.
 namespace baton {

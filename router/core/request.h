@@ -17,6 +17,7 @@
 #include "router/core/callers.h"
 #include "router/core/core_events.h"
 #include "router/core/forecast.h"
+#include "router/core/router_core_options.h"
 #include "router/core/routing_policy.h"
 
 // The state of a request inside RouterCore. These are plain values that belong to the core's loop
