@@ -6,6 +6,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "baton/v1/sampling.pb.h"
 #include "common/base/status_macros.h"
 
 namespace baton {

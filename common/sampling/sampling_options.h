@@ -6,10 +6,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "baton/v1/sampling.pb.h"
 #include "common/base/types.h"
 
 namespace baton {
+
+namespace v1 {
+class SamplingParams;  // baton/v1/sampling.pb.h
+}
 
 // Says how to sample one sequence's tokens and when to end it. All defaults are filled in, so
 // workers act on these values alone. Contains no text: stop strings stay in the router.
