@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <optional>
 #include <utility>
 
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <simdjson.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -17,14 +17,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/json_value.h"
 #include "common/base/lfs_pointer.h"
 #include "common/base/status_macros.h"
 #include "common/model/folder_advice.h"
 
 namespace baton {
 namespace {
-
-namespace dom = simdjson::dom;
 
 constexpr uint64_t kLengthBytes = 8;  // the file begins with the header's length, little-endian
 
@@ -64,48 +63,62 @@ std::optional<uint64_t> Elements(const std::vector<int64_t>& shape) {
   return elements;
 }
 
+// Appends the elements of an array. Returns false at the first one that is not an integer >= 0, or
+// is larger than a `T` can be.
+template <typename T>
+bool ReadIntegers(const JsonValue& array, std::vector<T>* integers) {
+  const absl::Status visited = array.ForEachElement([&](JsonValue element) {
+    const auto integer = element.UInt();
+    if (!integer || *integer > static_cast<uint64_t>(std::numeric_limits<T>::max())) {
+      return absl::InvalidArgumentError("");
+    }
+    integers->push_back(static_cast<T>(*integer));
+    return absl::OkStatus();
+  });
+  return visited.ok();
+}
+
 // Parses one entry of the header's JSON. Returns the fault of the entry, or "" if it has none. Sets
 // `entry->offset` relative to the first tensor byte, not to the file.
-std::string ParseEntry(const dom::element& value, SafetensorsEntry* entry) {
-  dom::object object;
-  if (value.get(object) != simdjson::SUCCESS) return "is not an object";
+std::string ParseEntry(const JsonValue& value, SafetensorsEntry* entry) {
+  if (!value.IsObject()) return "is not an object";
+  std::string fault;
   bool has_dtype = false, has_shape = false, has_offsets = false;
-  for (const auto& [key, field] : object) {
+  // Stops at the first fault.
+  const absl::Status visited = value.ForEachMember([&](absl::string_view key, JsonValue field) {
     if (key == "dtype") {
-      std::string_view dtype;
-      if (has_dtype || field.get(dtype) != simdjson::SUCCESS) return "dtype is not one string";
-      entry->dtype = std::string(dtype);
-      has_dtype = true;
+      const auto dtype = field.String();
+      if (has_dtype || !dtype) {
+        fault = "dtype is not one string";
+      } else {
+        entry->dtype = std::string(*dtype);
+        has_dtype = true;
+      }
     } else if (key == "shape") {
-      dom::array sizes;
-      if (has_shape || field.get(sizes) != simdjson::SUCCESS) return "shape is not one list";
-      for (const auto& item : sizes) {
-        int64_t size;
-        if (item.get(size) != simdjson::SUCCESS || size < 0) {
-          return "shape holds something else than integers >= 0";
-        }
-        entry->shape.push_back(size);
+      if (has_shape || !field.IsArray()) {
+        fault = "shape is not one list";
+      } else if (!ReadIntegers(field, &entry->shape)) {
+        fault = "shape holds something else than integers >= 0";
       }
       has_shape = true;
     } else if (key == "data_offsets") {
-      dom::array offsets;
-      uint64_t begin, end;
-      if (has_offsets || field.get(offsets) != simdjson::SUCCESS || offsets.size() != 2 ||
-          offsets.at(0).get(begin) != simdjson::SUCCESS ||
-          offsets.at(1).get(end) != simdjson::SUCCESS) {
-        return "data_offsets is not a list of two integers >= 0";
+      std::vector<uint64_t> range;
+      if (has_offsets || !field.IsArray() || !ReadIntegers(field, &range) || range.size() != 2) {
+        fault = "data_offsets is not a list of two integers >= 0";
+      } else if (range[0] > range[1]) {
+        fault =
+            absl::StrCat("data_offsets begin at ", range[0], " and end before that, at ", range[1]);
+      } else {
+        entry->offset = range[0];
+        entry->bytes = range[1] - range[0];
       }
-      if (begin > end) {
-        return absl::StrCat("data_offsets begin at ", begin, " and end before that, at ", end);
-      }
-      entry->offset = begin;
-      entry->bytes = end - begin;
       has_offsets = true;
     } else {
-      return absl::StrCat("has the unknown key \"",
-                          absl::CHexEscape(absl::string_view(key.data(), key.size())), "\"");
+      fault = absl::StrCat("has the unknown key \"", absl::CHexEscape(key), "\"");
     }
-  }
+    return fault.empty() ? absl::OkStatus() : absl::InvalidArgumentError(fault);
+  });
+  if (!visited.ok()) return fault;
   if (!has_dtype) return "has no dtype";
   if (!has_shape) return "has no shape";
   if (!has_offsets) return "has no data_offsets";
@@ -173,45 +186,46 @@ absl::Status SafetensorsFile::ReadHeader() {
 }
 
 absl::Status SafetensorsFile::ReadEntries(absl::string_view header) {
-  dom::parser parser;
-  dom::object root;
-  const simdjson::padded_string padded(header.data(), header.size());
-  if (const auto error = parser.parse(padded).get(root); error != simdjson::SUCCESS) {
-    return Bad(absl::StrCat("header is not a JSON object: ", simdjson::error_message(error)));
+  const auto text = JsonText::Parse(header);
+  if (!text.ok()) {
+    return Bad(absl::StrCat("header is not a JSON object: ", text.status().message()));
   }
   bool has_metadata = false;
-  for (const auto& [key, value] : root) {
-    const absl::string_view name(key.data(), key.size());
+  return (*text)->root().ForEachMember([&](absl::string_view name, JsonValue value) {
     if (name == "__metadata__") {
-      if (has_metadata || !value.is_object()) return Bad("__metadata__ is not one object");
+      if (has_metadata || !value.IsObject()) return Bad("__metadata__ is not one object");
       has_metadata = true;
-      continue;
+      return absl::OkStatus();
     }
-    SafetensorsEntry entry;
-    if (const std::string wrong = ParseEntry(value, &entry); !wrong.empty()) {
-      return Bad(absl::StrCat(Quoted(name), " ", wrong));
-    }
-    const uint64_t data_bytes = file_bytes_ - data_begin_;
-    if (entry.offset > data_bytes || entry.bytes > data_bytes - entry.offset) {
-      return Bad(absl::StrCat(Quoted(name), " lies at [", entry.offset, ", ",
-                              entry.offset + entry.bytes, ") of the data; expected inside its ",
-                              data_bytes, " bytes: the file, of ", file_bytes_,
-                              " bytes, was cut short, fetch it again"));
-    }
-    const auto elements = Elements(entry.shape);
-    uint64_t bits = 0;
-    if (const auto element_bits = DtypeBits(entry.dtype);
-        !elements || (element_bits && __builtin_mul_overflow(*elements, *element_bits, &bits))) {
-      return Bad(absl::StrCat(Quoted(name), " has shape [", absl::StrJoin(entry.shape, ", "),
-                              "], more elements than 64 bits can count"));
-    } else if (element_bits && bits / 8 != entry.bytes) {
-      return Bad(absl::StrCat(Quoted(name), " has ", entry.bytes, " bytes; expected ", bits / 8,
-                              " for ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "), "]"));
-    }
-    entry.offset += data_begin_;
-    if (!entries_.emplace(std::string(name), std::move(entry)).second) {
-      return Bad(absl::StrCat(Quoted(name), " occurs twice"));
-    }
+    return AddEntry(name, value);
+  });
+}
+
+absl::Status SafetensorsFile::AddEntry(absl::string_view name, const JsonValue& value) {
+  SafetensorsEntry entry;
+  if (const std::string wrong = ParseEntry(value, &entry); !wrong.empty()) {
+    return Bad(absl::StrCat(Quoted(name), " ", wrong));
+  }
+  const uint64_t data_bytes = file_bytes_ - data_begin_;
+  if (entry.offset > data_bytes || entry.bytes > data_bytes - entry.offset) {
+    return Bad(absl::StrCat(Quoted(name), " lies at [", entry.offset, ", ",
+                            entry.offset + entry.bytes, ") of the data; expected inside its ",
+                            data_bytes, " bytes: the file, of ", file_bytes_,
+                            " bytes, was cut short, fetch it again"));
+  }
+  const auto elements = Elements(entry.shape);
+  uint64_t bits = 0;
+  if (const auto element_bits = DtypeBits(entry.dtype);
+      !elements || (element_bits && __builtin_mul_overflow(*elements, *element_bits, &bits))) {
+    return Bad(absl::StrCat(Quoted(name), " has shape [", absl::StrJoin(entry.shape, ", "),
+                            "], more elements than 64 bits can count"));
+  } else if (element_bits && bits / 8 != entry.bytes) {
+    return Bad(absl::StrCat(Quoted(name), " has ", entry.bytes, " bytes; expected ", bits / 8,
+                            " for ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "), "]"));
+  }
+  entry.offset += data_begin_;
+  if (!entries_.emplace(std::string(name), std::move(entry)).second) {
+    return Bad(absl::StrCat(Quoted(name), " occurs twice"));
   }
   return absl::OkStatus();
 }

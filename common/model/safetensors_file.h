@@ -15,6 +15,8 @@
 
 namespace baton {
 
+class JsonValue;
+
 // Description of one tensor in the header of a safetensors file.
 struct SafetensorsEntry {
   std::string dtype;           // as spelled in the file: "BF16", "F32", ...
@@ -69,6 +71,7 @@ class SafetensorsFile {
   absl::Status Map();
   absl::Status ReadHeader();
   absl::Status ReadEntries(absl::string_view header);
+  absl::Status AddEntry(absl::string_view name, const JsonValue& value);
   absl::Status CheckExtents() const;
   absl::Status Bad(absl::string_view what) const;
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/json_value.h"
 #include "common/base/status_macros.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/utf8.h"
@@ -17,8 +18,6 @@ namespace {
 constexpr size_t kLongWord = 40;
 // A long word is split into this number of symbols at a time.
 constexpr size_t kSymbolsAtOnce = 64;
-
-absl::string_view Absl(std::string_view view) { return {view.data(), view.size()}; }
 
 // Returns false for bytes that no UTF-8 text contains. They need no token.
 bool OccursInUtf8(int byte) { return byte < 0xC0 || (byte >= 0xC2 && byte <= 0xF4); }
@@ -41,66 +40,64 @@ absl::Status CheckOptions(const JsonNode& model) {
 }
 
 absl::Status ReadVocabulary(const JsonNode& vocab, Vocabulary* vocabulary) {
-  simdjson::dom::object tokens;
-  if (vocab.element().get(tokens) != simdjson::SUCCESS) {
+  const JsonValue& tokens = vocab.value();
+  if (!tokens.IsObject()) {
     return vocab.Error(
         absl::StrCat("found ", vocab.Describe(), ", expected an object of token: id"));
   }
   vocabulary->Reserve(tokens.size());
-  for (const auto& [key, value] : tokens) {
-    int64_t id = 0;
-    if (value.get(id) != simdjson::SUCCESS || id < 0 || id >= kMaxVocabSize) {
-      return vocab.Error(absl::StrCat("token \"", Absl(key), "\" has id ",
-                                      JsonNode::Describe(value), ", expected an integer from 0 to ",
-                                      kMaxVocabSize - 1));
+  return tokens.ForEachMember([&](absl::string_view key, JsonValue value) {
+    const std::optional<int64_t> id = value.Int();
+    if (!id || *id < 0 || *id >= kMaxVocabSize) {
+      return vocab.Error(absl::StrCat("token \"", key, "\" has id ", value.Describe(),
+                                      ", expected an integer from 0 to ", kMaxVocabSize - 1));
     }
-    if (vocabulary->Find(Absl(key))) {
-      return vocab.Error(absl::StrCat("token \"", Absl(key), "\" occurs twice"));
+    if (vocabulary->Find(key)) {
+      return vocab.Error(absl::StrCat("token \"", key, "\" occurs twice"));
     }
-    const absl::Status added = vocabulary->Add(Absl(key), static_cast<TokenId>(id));
-    if (!added.ok()) return vocab.Error(added.message());
-  }
-  return absl::OkStatus();
+    const absl::Status added = vocabulary->Add(key, static_cast<TokenId>(*id));
+    return added.ok() ? added : vocab.Error(added.message());
+  });
 }
 
 // Reads the two tokens of a merge, written as "left right" or ["left", "right"]. Returns false if
 // the merge is malformed.
-bool SplitMerge(const simdjson::dom::element& merge, absl::string_view* left,
-                absl::string_view* right) {
-  std::string_view text;
-  if (merge.get(text) == simdjson::SUCCESS) {
-    const size_t space = text.find(' ');
-    if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
+bool SplitMerge(const JsonValue& merge, absl::string_view* left, absl::string_view* right) {
+  if (const auto text = merge.String()) {
+    const size_t space = text->find(' ');
+    if (space == absl::string_view::npos || text->find(' ', space + 1) != absl::string_view::npos)
       return false;
-    *left = Absl(text.substr(0, space));
-    *right = Absl(text.substr(space + 1));
+    *left = text->substr(0, space);
+    *right = text->substr(space + 1);
     return !left->empty() && !right->empty();
   }
-  simdjson::dom::array pair;
-  std::string_view first, second;
-  if (merge.get(pair) != simdjson::SUCCESS || pair.size() != 2 ||
-      pair.at(0).get(first) != simdjson::SUCCESS || pair.at(1).get(second) != simdjson::SUCCESS) {
-    return false;
-  }
-  *left = Absl(first);
-  *right = Absl(second);
+  if (!merge.IsArray() || merge.size() != 2) return false;
+  std::optional<absl::string_view> pair[2];
+  int count = 0;
+  const absl::Status visited = merge.ForEachElement([&](JsonValue element) {
+    pair[count++] = element.String();
+    return absl::OkStatus();
+  });
+  if (!visited.ok() || !pair[0] || !pair[1]) return false;
+  *left = *pair[0];
+  *right = *pair[1];
   return !left->empty() && !right->empty();
 }
 
 absl::Status ReadMerges(const JsonNode& node, const Vocabulary& vocabulary, BpeMerges* merges) {
-  simdjson::dom::array array;
-  if (node.element().get(array) != simdjson::SUCCESS) {
+  const JsonValue& array = node.value();
+  if (!array.IsArray()) {
     return node.Error(absl::StrCat("found ", node.Describe(), ", expected an array of merges"));
   }
   merges->Reserve(array.size());
   std::string both;
   size_t index = 0;
-  for (const simdjson::dom::element element : array) {
+  return array.ForEachElement([&](JsonValue element) {
     const std::string suffix = absl::StrCat("[", index++, "]");
     absl::string_view left, right;
     if (!SplitMerge(element, &left, &right)) {
       return node.ErrorAt(suffix,
-                          absl::StrCat("found ", JsonNode::Describe(element),
+                          absl::StrCat("found ", element.Describe(),
                                        ", expected \"left right\" or [\"left\", \"right\"]"));
     }
     both.assign(left.data(), left.size());
@@ -117,8 +114,8 @@ absl::Status ReadMerges(const JsonNode& node, const Vocabulary& vocabulary, BpeM
       ids[i] = *id;
     }
     merges->Add(ids[0], ids[1], ids[2]);
-  }
-  return absl::OkStatus();
+    return absl::OkStatus();
+  });
 }
 
 std::string ByteFallbackName(int byte) { return absl::StrFormat("<0x%02X>", byte); }

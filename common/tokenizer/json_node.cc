@@ -1,75 +1,61 @@
 #include "common/tokenizer/json_node.h"
 
-#include <algorithm>
-
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/tokenizer/utf8.h"
 
 namespace baton {
-namespace {
-
-std::string_view Std(absl::string_view view) { return {view.data(), view.size()}; }
-absl::string_view Absl(std::string_view view) { return {view.data(), view.size()}; }
-
-}  // namespace
-
 absl::StatusOr<JsonNode> JsonNode::Get(absl::string_view key) const {
-  if (!element_.is_object()) return WrongType("an object");
-  simdjson::dom::element member;
-  if (element_.at_key(Std(key)).get(member) != simdjson::SUCCESS) {
-    return Error(absl::StrCat("member \"", key, "\" is missing"));
-  }
-  return JsonNode(file_, absl::StrCat(path_, ".", key), member);
+  if (!value_.IsObject()) return WrongType("an object");
+  const auto member = value_.Member(key);
+  if (!member) return Error(absl::StrCat("member \"", key, "\" is missing"));
+  return JsonNode(file_, absl::StrCat(path_, ".", key), *member);
 }
 
 absl::StatusOr<std::optional<JsonNode>> JsonNode::Find(absl::string_view key) const {
-  if (!element_.is_object()) return WrongType("an object");
-  simdjson::dom::element member;
-  if (element_.at_key(Std(key)).get(member) != simdjson::SUCCESS || member.is_null()) {
-    return std::optional<JsonNode>();
-  }
-  return std::optional<JsonNode>(JsonNode(file_, absl::StrCat(path_, ".", key), member));
+  if (!value_.IsObject()) return WrongType("an object");
+  const auto member = value_.Member(key);
+  if (!member || member->IsNull()) return std::optional<JsonNode>();
+  return std::optional<JsonNode>(JsonNode(file_, absl::StrCat(path_, ".", key), *member));
 }
 
 absl::StatusOr<absl::string_view> JsonNode::String() const {
-  std::string_view value;
-  if (element_.get(value) != simdjson::SUCCESS) return WrongType("a string");
-  return Absl(value);
+  const auto text = value_.String();
+  if (!text) return WrongType("a string");
+  return *text;
 }
 
 absl::StatusOr<absl::string_view> JsonNode::Char() const {
-  std::string_view value;
-  if (element_.get(value) != simdjson::SUCCESS || value.empty() ||
-      static_cast<size_t>(DecodeUtf8(value.data()).bytes) != value.size()) {
+  const auto text = value_.String();
+  if (!text || text->empty() ||
+      static_cast<size_t>(DecodeUtf8(text->data()).bytes) != text->size()) {
     return WrongType("a string of one character");
   }
-  return Absl(value);
+  return *text;
 }
 
 absl::StatusOr<bool> JsonNode::Bool() const {
-  bool value = false;
-  if (element_.get(value) != simdjson::SUCCESS) return WrongType("true or false");
-  return value;
+  const auto value = value_.Bool();
+  if (!value) return WrongType("true or false");
+  return *value;
 }
 
 absl::StatusOr<int64_t> JsonNode::Int(int64_t lowest, int64_t highest) const {
-  int64_t value = 0;
-  if (element_.get(value) != simdjson::SUCCESS || value < lowest || value > highest) {
+  const auto value = value_.Int();
+  if (!value || *value < lowest || *value > highest) {
     return WrongType(absl::StrCat("an integer from ", lowest, " to ", highest));
   }
-  return value;
+  return *value;
 }
 
 absl::StatusOr<std::vector<JsonNode>> JsonNode::Array() const {
-  simdjson::dom::array array;
-  if (element_.get(array) != simdjson::SUCCESS) return WrongType("an array");
+  if (!value_.IsArray()) return WrongType("an array");
   std::vector<JsonNode> nodes;
-  for (simdjson::dom::element element : array) {
+  RETURN_IF_ERROR(value_.ForEachElement([&](JsonValue element) {
     nodes.emplace_back(file_, absl::StrCat(path_, "[", nodes.size(), "]"), element);
-  }
+    return absl::OkStatus();
+  }));
   return nodes;
 }
 
@@ -99,28 +85,6 @@ absl::Status JsonNode::WrongType(absl::string_view wanted) const {
   return Error(absl::StrCat("found ", Describe(), ", expected ", wanted));
 }
 
-std::string JsonNode::Describe() const { return Describe(element_); }
-
-std::string JsonNode::Describe(const simdjson::dom::element& element) {
-  switch (element.type()) {
-    case simdjson::dom::element_type::OBJECT:
-      return "an object";
-    case simdjson::dom::element_type::ARRAY:
-      return "an array";
-    case simdjson::dom::element_type::STRING: {
-      std::string_view value;
-      if (element.get(value) != simdjson::SUCCESS) return "a string";
-      size_t shown = std::min<size_t>(value.size(), 60);
-      // Moves back to the beginning of a character, so that no character is cut in two.
-      while (shown < value.size() && (value[shown] & 0xC0) == 0x80) --shown;
-      return absl::StrCat("\"", absl::Utf8SafeCEscape(Absl(value.substr(0, shown))),
-                          shown < value.size() ? "\"..." : "\"");
-    }
-    default:
-      return simdjson::to_string(element);
-  }
-}
-
 absl::StatusOr<std::unique_ptr<const JsonFile>> JsonFile::Parse(absl::string_view text,
                                                                 absl::string_view name) {
   if (text.empty()) {
@@ -130,15 +94,12 @@ absl::StatusOr<std::unique_ptr<const JsonFile>> JsonFile::Parse(absl::string_vie
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": begins with a byte order mark, which JSON does not allow"));
   }
-  std::unique_ptr<JsonFile> file(new JsonFile);
-  file->name_ = std::string(name);
-  // The parser copies the text into padded memory of its own, and root_ refers to this memory.
-  const simdjson::error_code error = file->parser_.parse(text.data(), text.size()).get(file->root_);
-  if (error != simdjson::SUCCESS) {
+  auto parsed = JsonText::Parse(text);
+  if (!parsed.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": is not valid JSON (", text.size(),
-                                                   " bytes): ", simdjson::error_message(error)));
+                                                   " bytes): ", parsed.status().message()));
   }
-  return std::unique_ptr<const JsonFile>(std::move(file));
+  return std::unique_ptr<const JsonFile>(new JsonFile(name, *std::move(parsed)));
 }
 
 }  // namespace baton

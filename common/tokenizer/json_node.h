@@ -6,11 +6,10 @@
 #include <string>
 #include <vector>
 
-#include <simdjson.h>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/json_value.h"
 
 namespace baton {
 
@@ -19,11 +18,11 @@ namespace baton {
 // views taken from it are valid as long as their JsonFile.
 class JsonNode {
  public:
-  JsonNode(absl::string_view file, std::string path, simdjson::dom::element element)
-      : file_(file), path_(std::move(path)), element_(element) {}
+  JsonNode(absl::string_view file, std::string path, JsonValue value)
+      : file_(file), path_(std::move(path)), value_(value) {}
 
   const std::string& path() const { return path_; }
-  const simdjson::dom::element& element() const { return element_; }
+  const JsonValue& value() const { return value_; }
 
   // Returns the member `key` of this object.
   absl::StatusOr<JsonNode> Get(absl::string_view key) const;
@@ -54,15 +53,14 @@ class JsonNode {
   absl::Status Unsupported(absl::string_view supported) const;
 
   // Describes this value for messages: a string in quotes (shortened), a number, "an object".
-  std::string Describe() const;
-  static std::string Describe(const simdjson::dom::element& element);
+  std::string Describe() const { return value_.Describe(); }
 
  private:
   absl::Status WrongType(absl::string_view wanted) const;
 
   absl::string_view file_;
   std::string path_;
-  simdjson::dom::element element_;
+  JsonValue value_;
 };
 
 // A whole JSON text in memory.
@@ -74,14 +72,14 @@ class JsonFile {
   static absl::StatusOr<std::unique_ptr<const JsonFile>> Parse(absl::string_view text,
                                                                absl::string_view name);
 
-  JsonNode root() const { return JsonNode(name_, "$", root_); }
+  JsonNode root() const { return JsonNode(name_, "$", text_->root()); }
 
  private:
-  JsonFile() = default;
+  JsonFile(absl::string_view name, std::unique_ptr<const JsonText> text)
+      : name_(name), text_(std::move(text)) {}
 
-  std::string name_;
-  simdjson::dom::parser parser_;
-  simdjson::dom::element root_;
+  const std::string name_;
+  const std::unique_ptr<const JsonText> text_;
 };
 
 }  // namespace baton

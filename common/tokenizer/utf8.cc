@@ -1,6 +1,6 @@
 #include "common/tokenizer/utf8.h"
 
-#include <simdjson.h>
+#include "common/base/json_value.h"
 
 namespace baton {
 namespace {
@@ -50,7 +50,7 @@ Part ReadPart(absl::string_view bytes, size_t at) {
 }  // namespace
 
 std::optional<size_t> FindInvalidUtf8(absl::string_view bytes) {
-  if (simdjson::validate_utf8(bytes.data(), bytes.size())) return std::nullopt;
+  if (IsUtf8(bytes)) return std::nullopt;
   for (size_t at = 0; at < bytes.size();) {
     const Part part = ReadPart(bytes, at);
     if (!part.valid) return at;

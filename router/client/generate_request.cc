@@ -1,11 +1,10 @@
 #include "router/client/generate_request.h"
 
-#include <simdjson.h>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/json_value.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/serving_mode.h"
 
@@ -26,7 +25,7 @@ absl::StatusOr<std::vector<int32_t>> ParseTokenIds(absl::string_view what, absl:
 }
 
 absl::Status CheckUtf8(absl::string_view what, absl::string_view text) {
-  if (simdjson::validate_utf8(text.data(), text.size())) return absl::OkStatus();
+  if (IsUtf8(text)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(what, ": its ", text.size(), " bytes are not UTF-8"));
 }

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
-#include <simdjson.h>
-
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/json_value.h"
 #include "common/base/program.h"
 #include "common/rpc/retry_after.h"
 
@@ -41,7 +40,7 @@ nlohmann::ordered_json TextJson(const v1::DetokenizeRequest& request,
 }
 
 std::string QuotedPiece(absl::string_view piece) {
-  const bool whole = simdjson::validate_utf8(piece.data(), piece.size());
+  const bool whole = IsUtf8(piece);
   return absl::StrCat("\"", whole ? absl::Utf8SafeCEscape(piece) : absl::CEscape(piece), "\"");
 }
 
