@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "common/base/histories.h"
 #include "common/base/log.h"
 #include "gtest/gtest.h"
 #include "kv_transfer/kv_test_world.h"
@@ -11,7 +12,7 @@
 namespace baton {
 namespace {
 
-constexpr KvLayout kLayout{.layers = 3, .kv_heads = 1, .head_dim = 8, .block_tokens = 4};
+constexpr KvLayout kStormLayout{.layers = 3, .kv_heads = 1, .head_dim = 8, .block_tokens = 4};
 constexpr int kBlocks = 40;
 constexpr int kWorkers = 2;  // workers of each role
 
@@ -22,15 +23,15 @@ class Storm {
  public:
   explicit Storm(uint64_t seed) : random_(seed), fabric_({.single_threaded = true}) {
     for (int i = 0; i < kWorkers; ++i) {
-      owners_.push_back(
-          std::make_unique<TestWorker>(&fabric_, false, 101 + i, kLayout, kBlocks, seed * 7 + i,
-                                       &now_, KvPublisher::Options{.lease = absl::Seconds(2)}));
+      owners_.push_back(std::make_unique<TestWorker>(
+          &fabric_, false, 101 + i, kStormLayout, kBlocks, seed * 7 + i, &now_,
+          KvPublisher::Options{.lease = absl::Seconds(2)}));
       readers_.push_back(std::make_unique<TestWorker>(
-          &fabric_, true, 201 + i, kLayout, kBlocks, seed * 7 + 4 + i, &now_,
+          &fabric_, true, 201 + i, kStormLayout, kBlocks, seed * 7 + 4 + i, &now_,
           KvPublisher::Options{},
           KvPuller::Options{.stall = absl::Seconds(1),
-                            .in_flight_bytes = 8 * kLayout.BlockBytes(),
-                            .piece_bytes = 3 * kLayout.BlockBytes()}));
+                            .in_flight_bytes = 8 * kStormLayout.BlockBytes(),
+                            .piece_bytes = 3 * kStormLayout.BlockBytes()}));
     }
     Introduce();
   }
@@ -155,7 +156,7 @@ class Storm {
     Held held{reader, readers_[reader]->pool->Take(n), {}};
     for (const BlockId block : held.blocks) {
       held.contents.push_back(++contents_);
-      for (int layer = 0; layer < kLayout.layers; ++layer) {
+      for (int layer = 0; layer < kStormLayout.layers; ++layer) {
         FillSlice(readers_[reader]->plane.get(), block, layer, contents_);
       }
     }
@@ -165,7 +166,7 @@ class Storm {
   void Open() {
     const int owner = Pick(kWorkers);
     const int tokens = 1 + Pick(30);
-    const int n = kLayout.BlocksFor(tokens);
+    const int n = kStormLayout.BlocksFor(tokens);
     if (owners_[owner]->pool->free() < size_t(n)) return;
     const uint64_t id = ++ids_;
     Handover& handover = handovers_[id];
@@ -201,18 +202,19 @@ class Storm {
       TestWorker& owner = *owners_[handover.owner];
       const int all = handover.ticket.tokens;
       int tokens = handover.tokens, layers = handover.layers;
-      if (tokens == 0 || layers == kLayout.layers) {
+      if (tokens == 0 || layers == kStormLayout.layers) {
         if (tokens == all) {
           owner.publisher->Complete(handover.ticket.handover_id, std::to_string(handover.content));
           handover.complete = true;
           return;
         }
-        tokens = std::min(all, tokens + kLayout.block_tokens * (1 + Pick(3)));
+        tokens = std::min(all, tokens + kStormLayout.block_tokens * (1 + Pick(3)));
         layers = 0;
       }
-      layers += 1 + Pick(kLayout.layers - layers);
-      for (int i = handover.layers == kLayout.layers ? kLayout.BlocksFor(handover.tokens) : 0;
-           i < kLayout.BlocksFor(tokens); ++i) {
+      layers += 1 + Pick(kStormLayout.layers - layers);
+      for (int i = handover.layers == kStormLayout.layers ? kStormLayout.BlocksFor(handover.tokens)
+                                                          : 0;
+           i < kStormLayout.BlocksFor(tokens); ++i) {
         for (int layer = 0; layer < layers; ++layer) {
           FillSlice(owner.plane.get(), handover.blocks[i], layer, handover.content + i);
         }
@@ -263,7 +265,7 @@ class Storm {
 
   void Check(const Held& held) {
     for (size_t i = 0; i < held.blocks.size(); ++i) {
-      for (int layer = 0; layer < kLayout.layers; ++layer) {
+      for (int layer = 0; layer < kStormLayout.layers; ++layer) {
         EXPECT_TRUE(
             SliceIs(readers_[held.reader]->plane.get(), held.blocks[i], layer, held.contents[i]))
             << "block " << held.blocks[i] << " of reader " << held.reader << " was overwritten";
@@ -301,11 +303,7 @@ class Storm {
 };
 
 TEST(KvStormTest, EveryPullEndsOnceRightOrFailedAndNothingLeaks) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const int seeds = 60;
-#else
-  const int seeds = 1000;
-#endif
+  const int seeds = Histories(150, 1000);
   const char* only = std::getenv("BATON_SEED");
   const uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
   int right = 0, failed = 0;

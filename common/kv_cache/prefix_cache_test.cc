@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "common/base/histories.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -355,7 +356,7 @@ class Model {
 };
 
 TEST(PrefixCacheRandomTest, EqualsAModelThatComputesEverythingAnew) {
-  for (int seed = 0; seed < 60; ++seed) {
+  for (int seed = 0; seed < Histories(200, 600); ++seed) {
     std::mt19937 random(seed);
     const int blocks = 4 + static_cast<int>(random() % 12);
     BlockPool pool(blocks, nullptr,

@@ -4,7 +4,8 @@
 
 # soak [FLAG]...: runs tests for longer than `./baton test` does. Without --histories: the test that
 # kills workers and routers under load, and checks every answer. With it: that many random histories
-# of the simulator, in which workers become sick and callers overload them, on all processors.
+# of the simulator, in which workers become sick and callers overload them, on all processors; then
+# the other tests with random histories, with the full number of each.
 soak() {
   local kills=200 histories="" seed="" mode=install
   while [[ $# -gt 0 ]]; do
@@ -23,8 +24,13 @@ soak() {
   [[ $seed =~ ^[0-9]{0,9}$ ]] || refuse "--seed takes a number of up to nine digits, not '$seed'"
   need $mode "${build_packages[@]}" || exit 1
   if [[ -n $histories ]]; then
-    compile "" OFF trouble_test
-    run_histories "$histories" "${seed:-1}"
+    compile "" OFF trouble_test sim_test kv_cache_test kv_transfer_test prefix_index_test same_tokens_test "${binaries[@]}"
+    run_histories "$histories" "${seed:-1}" || return
+    export BATON_FULL_HISTORIES=1
+    "$build/tests/sim_test" --gtest_filter='SimTest.*:PrefixCacheSimTest.*' --gtest_brief=1 &&
+      "$build/tests/kv_cache_test" --gtest_filter='PrefixCacheRandomTest.*' --gtest_brief=1 &&
+      "$build/tests/kv_transfer_test" --gtest_filter='KvStormTest.*' --gtest_brief=1 &&
+      "$build/tests/prefix_index_test" --gtest_brief=1 && "$build/tests/same_tokens_test" --gtest_brief=1
     return
   fi
   compile "" OFF kill_test "${binaries[@]}"

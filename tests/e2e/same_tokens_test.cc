@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/histories.h"
 #include "common/model/model_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -20,7 +21,6 @@ namespace baton {
 namespace {
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
-constexpr int kPrompts = 200;
 constexpr int kLongestPrompt = 2000;  // Max length of a prompt, in tokens.
 constexpr uint32_t kSeed = 20261121;
 
@@ -34,8 +34,8 @@ struct Case {
 // and half are sampled with a seed.
 std::vector<Case> MakeCases(int vocab) {
   std::mt19937 random(kSeed);
-  std::vector<Case> cases(kPrompts);
-  for (int i = 0; i < kPrompts; ++i) {
+  std::vector<Case> cases(Histories(60, 200));
+  for (int i = 0; i < static_cast<int>(cases.size()); ++i) {
     Case& c = cases[i];
     const double share = std::uniform_real_distribution<double>(0, 1)(random);
     const int length = i == 0   ? 1

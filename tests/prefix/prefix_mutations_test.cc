@@ -25,7 +25,7 @@ const std::unique_ptr<mutations::ScopedMutation> switched_on =
 // Runs the tests of the prefix cache in another process, because a fault may abort it. Returns true
 // if they pass. Number 0 means without a mutation.
 bool TestsPass(int number) {
-  const std::string run = absl::StrCat(kNumber, "=", number, " BATON_PREFIX_HISTORIES=150 '",
+  const std::string run = absl::StrCat(kNumber, "=", number, " BATON_PREFIX_HISTORIES=80 '",
                                        testing::internal::GetArgvs().front(),
                                        "' --gtest_fail_fast --gtest_brief=1"
                                        " --gtest_filter='*Prefix*:BlockNam*:NameLog*:"

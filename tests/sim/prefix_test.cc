@@ -1,6 +1,7 @@
 #include <iostream>
 
 #include "absl/strings/match.h"
+#include "common/base/histories.h"
 #include "common/base/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,7 +17,7 @@ struct Totals {
   uint64_t cached_tokens = 0, data_loss = 0, migrations = 0;
   int kills = 0, broken_rpcs = 0;  // killed workers, and their open RPCs
   uint64_t steps_ahead = 0;  // steps that began before the tokens of the one before were there
-  int by_other_routers = 0;        // requests that a router other than the first has answered
+  int by_other_routers = 0;  // requests that a router other than the first has answered
 };
 
 // Returns true if the router ended a request because of its limits on retries.
@@ -250,7 +251,7 @@ TEST(PrefixCacheSimTest, AnswersAreThoseWithoutACacheAndEveryBlockComesBack) {
   SetLogLevel(Severity::kError);
   Totals totals;
   const int first = Setting("BATON_SIM_SEED", 1);
-  const int histories = Setting("BATON_PREFIX_HISTORIES", 2000);
+  const int histories = Setting("BATON_PREFIX_HISTORIES", Histories(600, 2000));
   for (int seed = first; seed < first + histories; ++seed) {
     SCOPED_TRACE(absl::StrCat("BATON_SIM_SEED=", seed, " BATON_PREFIX_HISTORIES=1"));
     History history(static_cast<uint64_t>(seed));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/histories.h"
 #include "common/base/log.h"
 #include "common/rpc/retry_after.h"
 #include "gtest/gtest.h"
@@ -184,19 +185,12 @@ class TroubleHistory {
   absl::Time settled_at_ = absl::InfinitePast();
 };
 
-// Number of histories, if it is not set. Sanitizers make each one about ten times as long.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kHistories = 1000;
-#else
-constexpr int kHistories = 10000;
-#endif
-
 // BATON_TROUBLE_HISTORIES sets the number of histories, and BATON_SIM_SEED the seed of the first.
 TEST(TroubleSimTest, AnswersAreRightAndFailuresAreThoseThatAreAllowed) {
   SetLogLevel(Severity::kError);
   Totals totals;
   const int first = Setting("BATON_SIM_SEED", 1);
-  const int histories = Setting("BATON_TROUBLE_HISTORIES", kHistories);
+  const int histories = Setting("BATON_TROUBLE_HISTORIES", Histories(1000, 10000));
   for (int seed = first; seed < first + histories; ++seed) {
     SCOPED_TRACE(absl::StrCat("BATON_SIM_SEED=", seed, " BATON_TROUBLE_HISTORIES=1"));
     TroubleHistory(static_cast<uint64_t>(seed)).Run(&totals);
