@@ -6,15 +6,12 @@
 #include <sstream>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 namespace baton {
 namespace {
-
-constexpr char kSharedFolder[] = "/dev/shm/";
 
 // Returns the entries of a folder. Entries may change or disappear during the call.
 std::vector<std::filesystem::path> EntriesOf(const std::filesystem::path& folder) {
@@ -25,28 +22,6 @@ std::vector<std::filesystem::path> EntriesOf(const std::filesystem::path& folder
     entries.push_back(at->path());
   }
   return entries;
-}
-
-// Returns the names of files in /dev/shm that are open or mapped in processes other than `makers`.
-std::set<std::string> HeldByOthers(const std::set<pid_t>& makers) {
-  std::set<std::string> held;
-  for (const std::filesystem::path& process : EntriesOf("/proc")) {
-    pid_t pid = 0;
-    if (!absl::SimpleAtoi(process.filename().string(), &pid) || makers.contains(pid)) continue;
-    std::ifstream maps(process / "maps");
-    for (std::string line; std::getline(maps, line);) {
-      const size_t at = line.find(kSharedFolder);
-      if (at != std::string::npos) held.insert(line.substr(at + sizeof(kSharedFolder) - 1));
-    }
-    for (const std::filesystem::path& descriptor : EntriesOf(process / "fd")) {
-      std::error_code ignored;
-      const std::string target = std::filesystem::read_symlink(descriptor, ignored).string();
-      if (absl::StartsWith(target, kSharedFolder)) {
-        held.insert(target.substr(sizeof(kSharedFolder) - 1));
-      }
-    }
-  }
-  return held;
 }
 
 }  // namespace
@@ -89,7 +64,7 @@ MemoryWatch::Growth MemoryWatch::Of(const std::string& role) const {
   return growth;
 }
 
-SharedMemory SharedMemoryOf(const std::set<pid_t>& makers) {
+SharedMemory SharedMemoryOf(const std::set<pid_t>& makers, const std::string& folder) {
   SharedMemory memory;
   std::ifstream file("/proc/sysvipc/shm");
   for (std::string line; std::getline(file, line);) {
@@ -104,15 +79,9 @@ SharedMemory SharedMemoryOf(const std::set<pid_t>& makers) {
     ++memory.segments;
     memory.segment_bytes += bytes;
   }
-  // Lists the files, then searches for the processes that hold them, then checks each file again.
-  // So files that other processes make or remove during the search do not count.
-  const std::vector<std::filesystem::path> files = EntriesOf(kSharedFolder);
-  const std::set<std::string> held = HeldByOthers(makers);
-  for (const std::filesystem::path& file : files) {
+  for (const std::filesystem::path& path : EntriesOf(folder)) {
     std::error_code ignored;
-    if (std::filesystem::is_regular_file(file, ignored) && !held.contains(file.filename())) {
-      memory.files.insert(file.filename());
-    }
+    if (std::filesystem::is_regular_file(path, ignored)) memory.files.insert(path.filename());
   }
   return memory;
 }

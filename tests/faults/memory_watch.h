@@ -45,13 +45,13 @@ class MemoryWatch {
   std::map<std::string, std::map<pid_t, Life>> lives_;
 };
 
-// Shared memory that processes have made and not removed: System V segments, and files in /dev/shm.
+// Shared memory that processes have made and not removed: System V segments, and files in a folder
+// that only these processes use.
 struct SharedMemory {
   int segments = 0;  // Number of System V segments that the processes `makers` made.
   int64_t segment_bytes = 0;
-  // Names of files in /dev/shm that no process other than `makers` has open or mapped.
-  std::set<std::string> files;
+  std::set<std::string> files;  // Names of the files in the folder.
 };
-SharedMemory SharedMemoryOf(const std::set<pid_t>& makers);
+SharedMemory SharedMemoryOf(const std::set<pid_t>& makers, const std::string& folder);
 
 }  // namespace baton
