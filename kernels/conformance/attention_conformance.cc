@@ -231,21 +231,26 @@ TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
           const int first = story.window > 0 ? std::max(0, position + 1 - story.window) : 0;
           std::vector<double> p(position + 1, -INFINITY);
           double max = -INFINITY, sum = 0;
+          std::vector<double> q(dim), results(dim), sizes(dim);
+          for (int i = 0; i < dim; ++i) q[i] = story.q(row, head * dim + i);
           for (int key = first; key <= position; ++key) {
             p[key] = 0;
-            for (int i = 0; i < dim; ++i) {
-              p[key] += double{story.q(row, head * dim + i)} * keys[s][at(key) + i] * scale;
-            }
+            const auto* const k = &keys[s][at(key)];
+            for (int i = 0; i < dim; ++i) p[key] += q[i] * k[i] * scale;
             if (soft_cap > 0) p[key] = soft_cap * std::tanh(p[key] / soft_cap);
             max = std::max(max, p[key]);
           }
           for (double& x : p) sum += x = std::exp(x - max);
-          for (int i = 0; i < dim; ++i) {
-            double result = 0, size = 0;
-            for (int key = first; key <= position; ++key) {
-              result += p[key] / sum * values[s][at(key) + i];
-              size += p[key] / sum * std::fabs(values[s][at(key) + i]);
+          for (int key = first; key <= position; ++key) {
+            const auto* const v = &values[s][at(key)];
+            const double weight = p[key] / sum;
+            for (int i = 0; i < dim; ++i) {
+              results[i] += weight * v[i];
+              sizes[i] += weight * std::fabs(v[i]);
             }
+          }
+          for (int i = 0; i < dim; ++i) {
+            const double result = results[i], size = sizes[i];
             const size_t index = static_cast<size_t>(row) * story.q.cols + head * dim + i;
             expected[index] = result;
             // A score may be as large as some tens. Its error, a few units in the last place,

@@ -23,7 +23,7 @@ bundle_folder() {
 # files always give the same archive.
 bundle_archive() {
   tar -C "$(dirname "$1")" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - "$(basename "$1")" |
-    gzip -9n >"$2"
+    gzip -6n >"$2"
 }
 
 # say_next_step PATH UNPACK DEMO GPU_TESTS: prints the commands that copy the bundle PATH to another

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend/element.h"
@@ -143,9 +145,35 @@ void RunReference(const RopeWriteKvParams& p) {
 
 namespace {
 
+// Reads rows of K or V of one sequence and KV head. Each is converted once, when it is first used,
+// and rows that are never used are never read.
+class KvRows {
+ public:
+  KvRows(const PagedAttentionParams& p, int64_t plane_offset, const int32_t* blocks, int head)
+      : p_(p), plane_offset_(plane_offset), blocks_(blocks), head_(head) {}
+  const std::vector<double>& operator[](int key) {
+    if (rows_.size() <= static_cast<size_t>(key)) rows_.resize(key + 1);
+    std::vector<double>& row = rows_[key];
+    for (int i = static_cast<int>(row.size()); i < p_.pages.head_dim; ++i) {
+      row.push_back(
+          ReadElement(p_.pages.type, SlotElement(p_.pages, plane_offset_, blocks_, key, head_, i)));
+    }
+    return row;
+  }
+
+ private:
+  const PagedAttentionParams& p_;
+  const int64_t plane_offset_;
+  const int32_t* const blocks_;
+  const int head_;
+  std::vector<std::vector<double>> rows_;
+};
+
 // Computes attention of the rows whose sequence has `min` to `max` rows in the step.
 void AttendRows(const PagedAttentionParams& p, int min, int max) {
   const int head_dim = p.pages.head_dim, group = p.heads / p.pages.kv_heads;
+  std::map<std::pair<const DeviceSequence*, int>, std::pair<KvRows, KvRows>> planes;
+  std::vector<double> q(head_dim);
   for (int row = 0; row < p.step.rows; ++row) {
     int position;
     const DeviceSequence* sequence = SequenceOf(p.step, row, &position);
@@ -153,16 +181,17 @@ void AttendRows(const PagedAttentionParams& p, int min, int max) {
     const int32_t* blocks = p.step.blocks + sequence->first_block;
     const int first = p.window > 0 ? std::max(0, position + 1 - p.window) : 0;
     for (int head = 0; head < p.heads; ++head) {
-      const auto kv = [&](int64_t plane_offset, int key, int i) {
-        return double{ReadElement(
-            p.pages.type, SlotElement(p.pages, plane_offset, blocks, key, head / group, i))};
-      };
+      auto& [keys, values] = planes
+                                 .try_emplace({sequence, head / group},
+                                              KvRows(p, p.pages.key_offset, blocks, head / group),
+                                              KvRows(p, p.pages.value_offset, blocks, head / group))
+                                 .first->second;
+      for (int i = 0; i < head_dim; ++i) q[i] = Get(p.q, row * p.q_stride + head * head_dim + i);
       std::vector<double> weights;
       for (int key = first; key <= position; ++key) {
         double dot = 0;
-        for (int i = 0; i < head_dim; ++i) {
-          dot += Get(p.q, row * p.q_stride + head * head_dim + i) * kv(p.pages.key_offset, key, i);
-        }
+        const std::vector<double>& k = keys[key];
+        for (int i = 0; i < head_dim; ++i) dot += q[i] * k[i];
         dot *= p.scale;
         weights.push_back(p.soft_cap > 0 ? p.soft_cap * std::tanh(dot / p.soft_cap) : dot);
       }
@@ -172,7 +201,7 @@ void AttendRows(const PagedAttentionParams& p, int min, int max) {
       for (int i = 0; i < head_dim; ++i) {
         double value = 0;
         for (int key = first; key <= position; ++key) {
-          value += weights[key - first] / sum * kv(p.pages.value_offset, key, i);
+          value += weights[key - first] / sum * values[key][i];
         }
         Set(p.out, row * p.out_stride + head * head_dim + i, value);
       }
