@@ -23,7 +23,7 @@
 namespace baton {
 namespace {
 
-constexpr KvLayout kLayout{
+constexpr KvLayout kDeviceLayout{
     .layers = 3, .kv_heads = 2, .head_dim = 32, .block_tokens = 8, .type = DType::kBF16};
 constexpr int kBlocks = 32;
 
@@ -36,7 +36,7 @@ struct DeviceWorker {
     KvPlane::Options options;
     options.epoch = epoch;
     options.numerics_id = "test";
-    options.layout = kLayout;
+    options.layout = kDeviceLayout;
     options.blocks = kBlocks;
     options.proves_links = reads;
     options.device = device.get();
@@ -128,11 +128,12 @@ class HandoverWorld {
   // Enqueues a write of a slice on the owner's stream, as a step does. The bytes are in the pool
   // once that write has run.
   void WriteLate(BlockId block, int layer, uint64_t content) {
-    pinned_.push_back(owner_.device->AllocatePinned(kLayout.LayerBytes()).value());
-    std::memcpy(pinned_.back(), SliceContent(kLayout, layer, content).data(), kLayout.LayerBytes());
+    pinned_.push_back(owner_.device->AllocatePinned(kDeviceLayout.LayerBytes()).value());
+    std::memcpy(pinned_.back(), SliceContent(kDeviceLayout, layer, content).data(),
+                kDeviceLayout.LayerBytes());
     EXPECT_TRUE(owner_.device
-                    ->Copy(owner_.plane->pool() + kLayout.LayerOffset(block, layer), pinned_.back(),
-                           kLayout.LayerBytes(), *owner_.compute)
+                    ->Copy(owner_.plane->pool() + kDeviceLayout.LayerOffset(block, layer),
+                           pinned_.back(), kDeviceLayout.LayerBytes(), *owner_.compute)
                     .ok());
   }
   std::shared_ptr<DeviceEvent> Written() {
@@ -165,14 +166,15 @@ TEST_P(DeviceHandoverTest, ALayerIsPulledWhileTheNextOneHasNotRun) {
   Gate gate;
   const auto closed = owner_.device->ImportEvent(gate.handle()).value();
   const std::vector<BlockId> theirs = owner_.blocks->Take(1), ours = reader_.blocks->Take(1);
-  const KvTicket ticket = owner_.publisher->Open(theirs, kLayout.block_tokens, [](absl::Status) {});
+  const KvTicket ticket =
+      owner_.publisher->Open(theirs, kDeviceLayout.block_tokens, [](absl::Status) {});
   Start(ticket, ours);
-  for (int layer = 0; layer < kLayout.layers; ++layer) {
+  for (int layer = 0; layer < kDeviceLayout.layers; ++layer) {
     if (layer == 1) {
       ASSERT_TRUE(owner_.device->WaitFor(*closed, *owner_.compute).ok());
     }
     WriteLate(theirs[0], layer, 100);
-    owner_.publisher->Publish(ticket.handover_id, kLayout.block_tokens, layer + 1, Written());
+    owner_.publisher->Publish(ticket.handover_id, kDeviceLayout.block_tokens, layer + 1, Written());
   }
   owner_.publisher->Complete(ticket.handover_id, "first token");
   ASSERT_TRUE(Until([&] { return SliceIs(reader_.plane.get(), ours[0], 0, 100); }));
@@ -181,14 +183,14 @@ TEST_P(DeviceHandoverTest, ALayerIsPulledWhileTheNextOneHasNotRun) {
     reader_.plane->RunOnce(absl::Now());
   }
   EXPECT_FALSE(result_.has_value());
-  for (int layer = 1; layer < kLayout.layers; ++layer) {
+  for (int layer = 1; layer < kDeviceLayout.layers; ++layer) {
     EXPECT_FALSE(SliceIs(owner_.plane.get(), theirs[0], layer, 100)) << layer;
     EXPECT_FALSE(SliceIs(reader_.plane.get(), ours[0], layer, 100)) << layer;
   }
   gate.Open();
   ASSERT_TRUE(Until([&] { return result_.has_value(); }));
   EXPECT_TRUE(result_->status.ok()) << result_->status;
-  for (int layer = 0; layer < kLayout.layers; ++layer) {
+  for (int layer = 0; layer < kDeviceLayout.layers; ++layer) {
     EXPECT_TRUE(SliceIs(reader_.plane.get(), ours[0], layer, 100)) << layer;
   }
 }
@@ -200,10 +202,10 @@ class OneHandover : HandoverWorld {
   explicit OneHandover(uint64_t seed) : HandoverWorld(seed) {}
   bool IsRight(bool with_events) {
     const std::vector<BlockId> theirs = owner_.blocks->Take(2), ours = reader_.blocks->Take(2);
-    const int tokens = 2 * kLayout.block_tokens;
+    const int tokens = 2 * kDeviceLayout.block_tokens;
     const KvTicket ticket = owner_.publisher->Open(theirs, tokens, [](absl::Status) {});
     Start(ticket, ours);
-    for (int layer = 0; layer < kLayout.layers; ++layer) {
+    for (int layer = 0; layer < kDeviceLayout.layers; ++layer) {
       for (int i = 0; i < 2; ++i) WriteLate(theirs[i], layer, 100 + i);
       owner_.publisher->Publish(ticket.handover_id, tokens, layer + 1,
                                 with_events ? Written() : nullptr);
@@ -215,7 +217,7 @@ class OneHandover : HandoverWorld {
     EXPECT_TRUE(Until([&] { return result_.has_value(); }));
     if (!result_->status.ok()) return false;
     for (int i = 0; i < 2; ++i) {
-      for (int layer = 0; layer < kLayout.layers; ++layer) {
+      for (int layer = 0; layer < kDeviceLayout.layers; ++layer) {
         if (!SliceIs(reader_.plane.get(), ours[i], layer, 100 + i)) return false;
       }
     }
@@ -237,14 +239,15 @@ TEST(DeviceHandoverOrderTest, WhatIsPublishedBeforeItsEventIsFoundOut) {
 TEST_P(DeviceHandoverTest, NothingIsNamedBeforeTheWorkThatWritesItHasRun) {
   const std::vector<BlockId> theirs = owner_.blocks->Take(4), ours = reader_.blocks->Take(4);
   std::optional<absl::Status> ended;
-  const KvTicket ticket = owner_.publisher->Open(
-      theirs, 4 * kLayout.block_tokens, [&](absl::Status status) { ended = std::move(status); });
+  const KvTicket ticket =
+      owner_.publisher->Open(theirs, 4 * kDeviceLayout.block_tokens,
+                             [&](absl::Status status) { ended = std::move(status); });
   Start(ticket, ours);
   // Two chunks of two blocks each. Every layer is published right after the calls that write it.
   for (int chunk = 0; chunk < 2; ++chunk) {
-    for (int layer = 0; layer < kLayout.layers; ++layer) {
+    for (int layer = 0; layer < kDeviceLayout.layers; ++layer) {
       for (int i = 2 * chunk; i < 2 * chunk + 2; ++i) WriteLate(theirs[i], layer, 100 + i);
-      owner_.publisher->Publish(ticket.handover_id, 2 * (chunk + 1) * kLayout.block_tokens,
+      owner_.publisher->Publish(ticket.handover_id, 2 * (chunk + 1) * kDeviceLayout.block_tokens,
                                 layer + 1, Written());
       owner_.plane->RunOnce(absl::Now());
       reader_.plane->RunOnce(absl::Now());
@@ -256,7 +259,7 @@ TEST_P(DeviceHandoverTest, NothingIsNamedBeforeTheWorkThatWritesItHasRun) {
   EXPECT_TRUE(ended->ok()) << *ended;
   EXPECT_EQ(result_->payload, "first token");
   for (int i = 0; i < 4; ++i) {
-    for (int layer = 0; layer < kLayout.layers; ++layer) {
+    for (int layer = 0; layer < kDeviceLayout.layers; ++layer) {
       EXPECT_TRUE(SliceIs(reader_.plane.get(), ours[i], layer, 100 + i)) << i << ", " << layer;
     }
   }
@@ -271,11 +274,12 @@ TEST_P(DeviceHandoverTest, AnAbortWhileChecksumsAreTakenLeavesNoTraceOfThem) {
     return value;
   };
   const KvTicket first =
-      owner_.publisher->Open(theirs, 2 * kLayout.block_tokens, [](absl::Status) { FAIL(); });
+      owner_.publisher->Open(theirs, 2 * kDeviceLayout.block_tokens, [](absl::Status) { FAIL(); });
   for (const BlockId block : theirs) {
-    for (int layer = 0; layer < kLayout.layers; ++layer) WriteLate(block, layer, 1);
+    for (int layer = 0; layer < kDeviceLayout.layers; ++layer) WriteLate(block, layer, 1);
   }
-  owner_.publisher->Publish(first.handover_id, 2 * kLayout.block_tokens, kLayout.layers, Written());
+  owner_.publisher->Publish(first.handover_id, 2 * kDeviceLayout.block_tokens, kDeviceLayout.layers,
+                            Written());
   EXPECT_TRUE(owner_.publisher->Abort(first.handover_id).ok());
   owner_.blocks->Return(theirs);
   owner_.plane->checksums()->Finish();
@@ -286,9 +290,9 @@ TEST_P(DeviceHandoverTest, AnAbortWhileChecksumsAreTakenLeavesNoTraceOfThem) {
 TEST_P(DeviceHandoverTest, APublisherThatEndsWaitsForItsChecksums) {
   const std::vector<BlockId> theirs = owner_.blocks->Take(2);
   const KvTicket ticket =
-      owner_.publisher->Open(theirs, 2 * kLayout.block_tokens, [](absl::Status) { FAIL(); });
-  owner_.publisher->Publish(ticket.handover_id, 2 * kLayout.block_tokens, kLayout.layers,
-                            Written());
+      owner_.publisher->Open(theirs, 2 * kDeviceLayout.block_tokens, [](absl::Status) { FAIL(); });
+  owner_.publisher->Publish(ticket.handover_id, 2 * kDeviceLayout.block_tokens,
+                            kDeviceLayout.layers, Written());
   owner_.publisher.reset();
   EXPECT_FALSE(owner_.plane->checksums()->busy());
 }
@@ -297,8 +301,9 @@ TEST_P(DeviceHandoverTest, APullerThatEndsWaitsForWhatIsUnderWay) {
   for (int turns = 0; turns < 40; turns += 3) {
     const std::vector<BlockId> theirs = owner_.blocks->Take(4), ours = reader_.blocks->Take(4);
     const KvTicket ticket =
-        owner_.publisher->Open(theirs, 4 * kLayout.block_tokens, [](absl::Status) {});
-    owner_.publisher->Publish(ticket.handover_id, 4 * kLayout.block_tokens, kLayout.layers);
+        owner_.publisher->Open(theirs, 4 * kDeviceLayout.block_tokens, [](absl::Status) {});
+    owner_.publisher->Publish(ticket.handover_id, 4 * kDeviceLayout.block_tokens,
+                              kDeviceLayout.layers);
     owner_.publisher->Complete(ticket.handover_id, "");
     Start(ticket, ours);
     for (int i = 0; i < turns && !result_.has_value(); ++i) {

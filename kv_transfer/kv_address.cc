@@ -7,15 +7,15 @@
 namespace baton {
 namespace {
 
-constexpr uint32_t kMagic = 0xBA70ADD2;
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kAddressMagic = 0xBA70ADD2;
+constexpr uint32_t kAddressVersion = 1;
 
 }  // namespace
 
 std::string PackKvAddress(const KvAddress& address) {
   BytePacker out;
-  out.Put<uint32_t>(kMagic);
-  out.Put<uint32_t>(kVersion);
+  out.Put<uint32_t>(kAddressMagic);
+  out.Put<uint32_t>(kAddressVersion);
   out.Put<uint64_t>(address.epoch);
   out.Put<uint64_t>(address.blocks);
   out.PutString(address.transport_address);
@@ -37,10 +37,10 @@ absl::StatusOr<KvAddress> UnpackKvAddress(absl::string_view bytes) {
   ByteUnpacker in(body);
   const uint32_t magic = in.Get<uint32_t>();
   const uint32_t version = in.Get<uint32_t>();
-  if (!in.ok() || magic != kMagic) return absl::InvalidArgumentError("not a KV address");
-  if (version != kVersion) {
+  if (!in.ok() || magic != kAddressMagic) return absl::InvalidArgumentError("not a KV address");
+  if (version != kAddressVersion) {
     return absl::InvalidArgumentError(
-        absl::StrCat("KV address of version ", version, "; this is ", kVersion));
+        absl::StrCat("KV address of version ", version, "; this is ", kAddressVersion));
   }
   if (ByteUnpacker(bytes.substr(body.size())).Get<uint64_t>() != Hash64(body)) {
     return absl::InvalidArgumentError("KV address: the checksum is wrong");

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-constexpr KvLayout kLayout{.layers = 4, .kv_heads = 2, .head_dim = 8, .block_tokens = 4};
+constexpr KvLayout kHandoverLayout{.layers = 4, .kv_heads = 2, .head_dim = 8, .block_tokens = 4};
 constexpr WorkerEpoch kOwner = 101;
 constexpr WorkerEpoch kReader = 201;
 constexpr WorkerEpoch kOtherReader = 202;
@@ -18,9 +18,9 @@ class HandoverTest : public testing::Test {
  protected:
   HandoverTest()
       : fabric_({.single_threaded = true}),
-        owner_(&fabric_, false, kOwner, kLayout, 32, 1, &now_),
-        reader_(&fabric_, true, kReader, kLayout, 32, 2, &now_),
-        other_(&fabric_, true, kOtherReader, kLayout, 32, 3, &now_) {}
+        owner_(&fabric_, false, kOwner, kHandoverLayout, 32, 1, &now_),
+        reader_(&fabric_, true, kReader, kHandoverLayout, 32, 2, &now_),
+        other_(&fabric_, true, kOtherReader, kHandoverLayout, 32, 3, &now_) {}
 
   void Introduce() {
     owner_.plane->SetPeers({reader_.AsPeer(), other_.AsPeer()});
@@ -55,8 +55,8 @@ class HandoverTest : public testing::Test {
     }
   }
   void PublishAll(const KvTicket& ticket) {
-    Fill(0, 3, 0, kLayout.layers);
-    owner_.publisher->Publish(ticket.handover_id, 10, kLayout.layers);
+    Fill(0, 3, 0, kHandoverLayout.layers);
+    owner_.publisher->Publish(ticket.handover_id, 10, kHandoverLayout.layers);
     owner_.publisher->Complete(ticket.handover_id, "first token");
   }
   uint64_t Start(TestWorker* reader, const KvTicket& ticket, uint32_t attempt,
@@ -68,7 +68,7 @@ class HandoverTest : public testing::Test {
           EXPECT_FALSE(result->has_value());
           if (r.status.ok()) {
             for (size_t i = 0; i < taken.size(); ++i) {
-              for (int layer = 0; layer < kLayout.layers; ++layer) {
+              for (int layer = 0; layer < kHandoverLayout.layers; ++layer) {
                 EXPECT_TRUE(SliceIs(reader->plane.get(), taken[i], layer, 1000 + i));
               }
             }
@@ -117,7 +117,7 @@ TEST_F(HandoverTest, SlicesArePulledAsTheyGetReady) {
   ASSERT_TRUE(result_.has_value());
   EXPECT_TRUE(result_->status.ok()) << result_->status;
   EXPECT_EQ(result_->payload, "first token");
-  EXPECT_EQ(result_->bytes, 3 * kLayout.BlockBytes());
+  EXPECT_EQ(result_->bytes, 3 * kHandoverLayout.BlockBytes());
   EXPECT_EQ(result_->link, "inproc");
   EXPECT_GE(result_->hidden, absl::Milliseconds(50));
   EXPECT_LE(result_->exposed, absl::Milliseconds(10));
@@ -135,8 +135,8 @@ TEST_F(HandoverTest, WhatIsExposedBeginsWithTheNoteNotWithTheSleepBeforeIt) {
   Introduce();
   const KvTicket ticket = Open();
   Start(&reader_, ticket, 1, &result_);
-  Fill(0, 3, 0, kLayout.layers);
-  owner_.publisher->Publish(ticket.handover_id, 10, kLayout.layers);
+  Fill(0, 3, 0, kHandoverLayout.layers);
+  owner_.publisher->Publish(ticket.handover_id, 10, kHandoverLayout.layers);
   Run(absl::Milliseconds(20));
   now_ += absl::Milliseconds(40);
   owner_.publisher->Complete(ticket.handover_id, "first token");
@@ -220,7 +220,7 @@ TEST_F(HandoverTest, PeersOfAnotherLayoutEpochOrGarbageAreLeftOut) {
   KvPeer garbage{5, "garbage", "nonsense"};
   KvPeer wrong_epoch = owner_.AsPeer();
   wrong_epoch.epoch = 7;
-  KvLayout other_layout = kLayout;
+  KvLayout other_layout = kHandoverLayout;
   other_layout.layers = 5;
   TestWorker stranger(&fabric_, false, 300, other_layout, 4, 9, &now_);
   reader_.plane->SetPeers({garbage, wrong_epoch, stranger.AsPeer()});
@@ -285,11 +285,11 @@ TEST_F(HandoverTest, BlocksThatAreReadyArePublishedAtOnceWithTheirOldChecksums) 
     std::vector<BlockId> into;
     Start(&reader_, ticket, 1, &result, &into);
     Run(absl::Milliseconds(20));
-    EXPECT_TRUE(SliceIs(reader_.plane.get(), into[1], kLayout.layers - 1, 1001));
-    for (int layer = 0; layer < kLayout.layers; ++layer) {
+    EXPECT_TRUE(SliceIs(reader_.plane.get(), into[1], kHandoverLayout.layers - 1, 1001));
+    for (int layer = 0; layer < kHandoverLayout.layers; ++layer) {
       FillSlice(owner_.plane.get(), blocks[2], layer, 1002);
     }
-    owner_.publisher->Publish(ticket.handover_id, 10, kLayout.layers);
+    owner_.publisher->Publish(ticket.handover_id, 10, kHandoverLayout.layers);
     owner_.publisher->Complete(ticket.handover_id, "first token");
     Run(absl::Milliseconds(20));
     ASSERT_TRUE(result.has_value());
@@ -302,18 +302,18 @@ TEST_F(HandoverTest, BlocksThatAreReadyGetChecksumsIfTheyHaveNone) {
   Introduce();
   const std::vector<BlockId> blocks = owner_.pool->Take(3);
   for (int i = 0; i < 3; ++i) {
-    for (int layer = 0; layer < kLayout.layers; ++layer) {
+    for (int layer = 0; layer < kHandoverLayout.layers; ++layer) {
       FillSlice(owner_.plane.get(), blocks[i], layer, 1000 + i);
     }
   }
   // A hand-over that is aborted after it has shown one block, and half of another.
   const KvTicket aborted = owner_.publisher->Open(blocks, 10, [](absl::Status) {});
-  owner_.publisher->Publish(aborted.handover_id, 4, kLayout.layers);
+  owner_.publisher->Publish(aborted.handover_id, 4, kHandoverLayout.layers);
   owner_.publisher->Publish(aborted.handover_id, 8, 2);
   EXPECT_TRUE(owner_.publisher->Abort(aborted.handover_id).ok());
   const KvTicket ticket = owner_.publisher->Open(
       blocks, 10, [](absl::Status) {}, /*ready_blocks=*/2);
-  owner_.publisher->Publish(ticket.handover_id, 10, kLayout.layers);
+  owner_.publisher->Publish(ticket.handover_id, 10, kHandoverLayout.layers);
   owner_.publisher->Complete(ticket.handover_id, "first token");
   Start(&reader_, ticket, 1, &result_);
   Run(absl::Milliseconds(50));
@@ -334,7 +334,7 @@ TEST_F(HandoverTest, BlocksThatTheReaderHoldsAreNeitherReadNorWritten) {
     Run(absl::Milliseconds(50));
     ASSERT_TRUE(result.has_value());
     EXPECT_TRUE(result->status.ok()) << result->status;
-    EXPECT_EQ(result->bytes, (3 - held) * kLayout.BlockBytes());
+    EXPECT_EQ(result->bytes, (3 - held) * kHandoverLayout.BlockBytes());
     for (int i = 0; i < 3; ++i) {
       EXPECT_TRUE(BlockIs(reader_.plane.get(), into[i], i < held ? 5000 + i : 1000 + i)) << i;
     }
@@ -647,10 +647,10 @@ TEST_F(HandoverTest, HostileNotesAreDroppedAndCounted) {
 // The reads overlap, so at least one is always under way. The pull must not count as stalled as
 // long as reads keep ending.
 TEST_F(HandoverTest, APullThatTakesLongerThanTheStallLimitIsNotStuckWhileBytesArrive) {
-  TestWorker narrow(&fabric_, true, 205, kLayout, 64, 6, &now_, {},
+  TestWorker narrow(&fabric_, true, 205, kHandoverLayout, 64, 6, &now_, {},
                     {.stall = absl::Seconds(2),
-                     .in_flight_bytes = 2 * kLayout.LayerBytes(),
-                     .piece_bytes = kLayout.LayerBytes()});
+                     .in_flight_bytes = 2 * kHandoverLayout.LayerBytes(),
+                     .piece_bytes = kHandoverLayout.LayerBytes()});
   owner_.plane->SetPeers({narrow.AsPeer()});
   narrow.plane->SetPeers({owner_.AsPeer()});
   const auto run = [&](int steps) {
@@ -668,7 +668,7 @@ TEST_F(HandoverTest, APullThatTakesLongerThanTheStallLimitIsNotStuckWhileBytesAr
   const auto blocks = owner_.pool->Take(8);
   const KvTicket ticket = owner_.publisher->Open(
       blocks, 32, [this, blocks](absl::Status) { owner_.pool->Return(blocks); });
-  owner_.publisher->Publish(ticket.handover_id, 32, kLayout.layers);
+  owner_.publisher->Publish(ticket.handover_id, 32, kHandoverLayout.layers);
   owner_.publisher->Complete(ticket.handover_id, "");
   narrow.puller->Start(ticket, 1, narrow.pool->Take(8),
                        [this](PullResult result) { result_ = std::move(result); });
@@ -680,9 +680,9 @@ TEST_F(HandoverTest, APullThatTakesLongerThanTheStallLimitIsNotStuckWhileBytesAr
 }
 
 TEST_F(HandoverTest, InFlightBytesStayBoundedAndEveryPullMoves) {
-  const size_t bound = 2 * kLayout.BlockBytes();
-  TestWorker narrow(&fabric_, true, 204, kLayout, 64, 5, &now_, {},
-                    {.in_flight_bytes = bound, .piece_bytes = kLayout.LayerBytes()});
+  const size_t bound = 2 * kHandoverLayout.BlockBytes();
+  TestWorker narrow(&fabric_, true, 204, kHandoverLayout, 64, 5, &now_, {},
+                    {.in_flight_bytes = bound, .piece_bytes = kHandoverLayout.LayerBytes()});
   owner_.plane->SetPeers({narrow.AsPeer()});
   narrow.plane->SetPeers({owner_.AsPeer()});
   const auto run = [&](int steps) {
@@ -701,7 +701,7 @@ TEST_F(HandoverTest, InFlightBytesStayBoundedAndEveryPullMoves) {
     const auto blocks = owner_.pool->Take(8);
     const KvTicket ticket = owner_.publisher->Open(
         blocks, 32, [this, blocks](absl::Status) { owner_.pool->Return(blocks); });
-    owner_.publisher->Publish(ticket.handover_id, 32, kLayout.layers);
+    owner_.publisher->Publish(ticket.handover_id, 32, kHandoverLayout.layers);
     if (i == 2) owner_.publisher->Complete(ticket.handover_id, "");
     const auto ours = narrow.pool->Take(8);
     narrow.puller->Start(ticket, 1, ours, [&order, i](PullResult result) {
@@ -718,7 +718,7 @@ TEST_F(HandoverTest, InFlightBytesStayBoundedAndEveryPullMoves) {
     run(1);
     // At most bound / LayerBytes() reads of one slice each are under way. In addition, each of the
     // three pulls may read its generations and its checksums.
-    EXPECT_LE(narrow.transport->reads_outstanding(), bound / kLayout.LayerBytes() + 6);
+    EXPECT_LE(narrow.transport->reads_outstanding(), bound / kHandoverLayout.LayerBytes() + 6);
     if (i == 200) {
       EXPECT_EQ(order, std::vector<int>({2}));
       owner_.publisher->Complete(1, "");

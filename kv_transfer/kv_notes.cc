@@ -11,8 +11,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "notes are little-endian");
 
-constexpr uint16_t kMagic = 0xBA70;
-constexpr uint8_t kVersion = 2;
+constexpr uint16_t kNoteMagic = 0xBA70;
+constexpr uint8_t kNoteVersion = 2;
 
 bool ReadFlag(ByteUnpacker* in, bool* flag) {
   const uint8_t value = in->Get<uint8_t>();
@@ -24,8 +24,8 @@ bool ReadFlag(ByteUnpacker* in, bool* flag) {
 
 std::string EncodeNote(const KvNote& note) {
   BytePacker out;
-  out.Put<uint16_t>(kMagic);
-  out.Put<uint8_t>(kVersion);
+  out.Put<uint16_t>(kNoteMagic);
+  out.Put<uint8_t>(kNoteVersion);
   out.Put<uint8_t>(static_cast<uint8_t>(note.type));
   out.Put<uint64_t>(note.from);
   out.Put<uint64_t>(note.to);
@@ -61,7 +61,7 @@ std::string EncodeNote(const KvNote& note) {
 std::optional<KvNote> DecodeNote(absl::string_view bytes) {
   ByteUnpacker in(bytes);
   KvNote note;
-  if (in.Get<uint16_t>() != kMagic || in.Get<uint8_t>() != kVersion) return std::nullopt;
+  if (in.Get<uint16_t>() != kNoteMagic || in.Get<uint8_t>() != kNoteVersion) return std::nullopt;
   const uint8_t type = in.Get<uint8_t>();
   if (type < static_cast<uint8_t>(KvNote::Type::kHello) ||
       type > static_cast<uint8_t>(KvNote::Type::kReleased)) {

@@ -20,7 +20,7 @@ namespace {
 using testing::HasSubstr;
 
 // A block has 64 KiB.
-constexpr KvLayout kLayout = {
+constexpr KvLayout kPlaneLayout = {
     .layers = 4, .kv_heads = 2, .head_dim = 64, .block_tokens = 16, .type = DType::kF32};
 
 // Returns true if every page of the memory is resident.
@@ -41,7 +41,8 @@ TEST(KvPlaneTest, AllOfItsMemoryIsTakenAtStartWhereThatIsAskedFor) {
     if (ucx) transport = CreateUcxTransport({.tls = "shm"});
     ASSERT_TRUE(transport.ok()) << transport.status();
     uint64_t last = 0, total = 0, calls = 0;
-    KvPlane::Options options = {.epoch = 7, .numerics_id = "n", .layout = kLayout, .blocks = 600};
+    KvPlane::Options options = {
+        .epoch = 7, .numerics_id = "n", .layout = kPlaneLayout, .blocks = 600};
     options.page_in = true;
     options.on_page_in = [&](uint64_t done, uint64_t of) {
       EXPECT_GE(done, last);
@@ -51,7 +52,7 @@ TEST(KvPlaneTest, AllOfItsMemoryIsTakenAtStartWhereThatIsAskedFor) {
     };
     const auto plane = KvPlane::Create(transport->get(), options);
     ASSERT_TRUE(plane.ok()) << plane.status();
-    const size_t bytes = KvMeta::PoolBytes(kLayout, options.blocks);
+    const size_t bytes = KvMeta::PoolBytes(kPlaneLayout, options.blocks);
     EXPECT_TRUE(AllResident((*plane)->pool(), bytes));
     EXPECT_TRUE(AllResident((*plane)->meta_data(), (*plane)->meta().Bytes()));
     EXPECT_EQ((*plane)->pool()[bytes / 2], std::byte{0});
@@ -83,7 +84,7 @@ TEST(KvPlaneTest, APeerThatCannotBeReachedIsWarnedOfOnceAMinuteWithWhatToDo) {
   // two machines of which one has its KV plane on loopback.
   const auto ours = CreateUcxTransport({.tls = "shm"}).value();
   const auto theirs = CreateUcxTransport({.tls = "tcp"}).value();
-  KvPlane::Options options = {.epoch = 7, .numerics_id = "n", .layout = kLayout, .blocks = 4};
+  KvPlane::Options options = {.epoch = 7, .numerics_id = "n", .layout = kPlaneLayout, .blocks = 4};
   const auto owner = KvPlane::Create(theirs.get(), options).value();
   options.epoch = 8;
   options.proves_links = true;

@@ -22,7 +22,7 @@
 namespace baton {
 namespace {
 
-constexpr int kBlockTokens = 8, kBlocks = 16;
+constexpr int kDeviceBlockTokens = 8, kBlocks = 16;
 
 // A backend that adds a fault to another backend.
 class FaultyBackend final : public ForwardingBackend {
@@ -96,7 +96,7 @@ class DevicePrefill {
     model_ = Model::Load(absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/gqa_bias_bf16"),
                          backend_.get())
                  .value();
-    layout_ = model_->LayoutFor(kBlockTokens, DType::kBF16);
+    layout_ = model_->LayoutFor(kDeviceBlockTokens, DType::kBF16);
     owner_.MakePlane(1, layout_, false);
     reader_.MakePlane(2, layout_, true);
     publisher_ = KvPublisher::Create(owner_.plane.get(), {.owner = "owner"});

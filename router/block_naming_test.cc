@@ -6,13 +6,13 @@
 namespace baton {
 namespace {
 
-constexpr int kBlockTokens = 4;
+constexpr int kNamedTokens = 4;
 
 ServingChanged Serving() {
   ServingChanged serving;
   serving.identity = {"model", "numerics"};
   serving.layout_fingerprint = "layout";
-  serving.block_tokens = kBlockTokens;
+  serving.block_tokens = kNamedTokens;
   return serving;
 }
 
@@ -26,7 +26,7 @@ TEST(BlockNamingTest, NamesAreThoseThatAWorkerGives) {
                                 .adapter = "",
                                 .rope_reach = RopeReach(RopeConfig(), 9, 9),
                                 .salt = "salt"}),
-                    kBlockTokens);
+                    kNamedTokens);
   chain.Extend(prompt, &namer);
   ASSERT_EQ(chain.names().size(), 2u);
   EXPECT_EQ(*NamePromptBlocks(Serving(), "secret", RopeConfig(), "salt", prompt), chain.names());

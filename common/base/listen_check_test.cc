@@ -87,7 +87,9 @@ TEST(OpenListenersTest, TakesConnectionsOfBothFamiliesWhereItListensOnAllAddress
     const int port = PortOfSocket(listeners->front());
     EXPECT_GT(port, 0);
     EXPECT_TRUE(Connects("127.0.0.1", port)) << all;
-    if (ipv6) EXPECT_TRUE(Connects("::1", port)) << all;
+    if (ipv6) {
+      EXPECT_TRUE(Connects("::1", port)) << all;
+    }
     for (const int fd : *listeners) close(fd);
   }
 }

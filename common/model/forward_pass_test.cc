@@ -13,16 +13,13 @@
 #include "common/base/hash.h"
 #include "common/model/model.h"
 #include "common/model/reference_backend.h"
+#include "common/model/test_folder.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace baton {
 namespace {
 
 using nlohmann::json;
-
-std::string TestData(absl::string_view name) {
-  return absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/", name);
-}
 
 std::unique_ptr<Backend> CreateBackend(absl::string_view name) {
   if (name == "reference") return std::make_unique<ReferenceBackend>();

@@ -18,10 +18,6 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-std::string TestData(absl::string_view name) {
-  return absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/", name);
-}
-
 TEST(ModelConfigTest, FolderAsTransformersFourWritesIt) {
   const auto config = ReadModelConfig(TestData("llama3_sharded_bf16"));
   ASSERT_TRUE(config.ok()) << config.status();

@@ -22,10 +22,6 @@ using ::testing::HasSubstr;
 
 constexpr char kWeights[] = "model.safetensors";
 
-std::string TestData(absl::string_view name) {
-  return absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/", name);
-}
-
 absl::Status Load(const TestFolder& folder) {
   ReferenceBackend backend;
   return Model::Load(folder.path(), &backend).status();

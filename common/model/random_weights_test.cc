@@ -14,13 +14,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/model/reference_backend.h"
+#include "common/model/test_folder.h"
 
 namespace baton {
 namespace {
-
-std::string TestData(absl::string_view name) {
-  return absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/", name);
-}
 
 float Value(uint16_t bf16) { return std::bit_cast<float>(uint32_t{bf16} << 16); }
 

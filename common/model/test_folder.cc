@@ -45,6 +45,10 @@ std::string Encode(float value, const std::string& dtype) {
 
 }  // namespace
 
+std::string TestData(absl::string_view name) {
+  return absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/", name);
+}
+
 void TestFolder::Remove(absl::string_view name) const {
   BATON_CHECK(std::filesystem::remove(File(name))) << File(name);
 }

@@ -26,6 +26,9 @@ class TestFolder : public ScratchFolder {
   void EditHeader(absl::string_view name, const std::function<void(std::string&)>& edit) const;
 };
 
+// Returns the path of a file or folder of common/model/testdata.
+std::string TestData(absl::string_view name);
+
 // A tensor to write to a file. Its values depend only on its name, so they are the same in every
 // file.
 struct TestTensor {

@@ -29,7 +29,7 @@ using ::grpc::reflection::v1alpha::ServerReflectionResponse;
 
 constexpr absl::Duration kIdleLimit = absl::Minutes(1);
 // Longest request that is parsed. Names of files and symbols are shorter.
-constexpr size_t kMaxRequestBytes = 4096;
+constexpr size_t kMaxReflectionBytes = 4096;
 
 // Adds a file after the files that it imports, each once.
 void AddFile(const FileDescriptor* file, std::set<const FileDescriptor*>* seen,
@@ -149,9 +149,9 @@ class ReflectionService::Stream final
     heard_ = SteadyNow();
     ServerReflectionRequest request;
     const absl::Status status =
-        request_.Length() > kMaxRequestBytes
+        request_.Length() > kMaxReflectionBytes
             ? absl::InvalidArgumentError(absl::StrCat("the request has ", request_.Length(),
-                                                      " bytes, limit ", kMaxRequestBytes))
+                                                      " bytes, limit ", kMaxReflectionBytes))
             : ParseRequest(request_, &request);
     if (!status.ok()) return End(ToGrpcStatus(status));
     const grpc::Slice bytes(AnswerTo(request, service_->services_).SerializeAsString());

@@ -18,9 +18,9 @@
 namespace baton {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
-SamplingOptions At(float temperature, uint64_t seed = 1) {
+SamplingOptions Tempered(float temperature, uint64_t seed = 1) {
   SamplingOptions options;
   options.temperature = temperature;
   options.seed = seed;
@@ -50,11 +50,11 @@ std::vector<float> PlainLogits(std::vector<float> logits, const SamplingOptions&
     for (size_t i = 0; matches && i + 1 < word.size(); ++i) {
       matches = tokens[tokens.size() + 1 - word.size() + i] == word[i];
     }
-    if (matches && static_cast<size_t>(word.back()) < vocab) logits[word.back()] = -kInfinity;
+    if (matches && static_cast<size_t>(word.back()) < vocab) logits[word.back()] = -kInfinite;
   }
   if (static_cast<int>(tokens.size() - prompt) < options.min_tokens) {
     for (const TokenId id : options.stop_tokens) {
-      if (static_cast<size_t>(id) < vocab) logits[id] = -kInfinity;
+      if (static_cast<size_t>(id) < vocab) logits[id] = -kInfinite;
     }
   }
   return logits;
@@ -134,8 +134,8 @@ TEST(SamplerTest, SamplesFollowThePlainDistribution) {
       for (const float min_p : {0.0f, 0.05f}) {
         std::vector<float> logits(64);
         for (float& logit : logits) logit = normal(random);
-        logits[3] = -kInfinity;
-        SamplingOptions options = At(0.8f, 1000 + top_k);
+        logits[3] = -kInfinite;
+        SamplingOptions options = Tempered(0.8f, 1000 + top_k);
         options.top_k = top_k;
         options.top_p = top_p;
         options.min_p = min_p;
@@ -164,8 +164,8 @@ TEST(SamplerTest, SamplesFollowThePlainDistribution) {
 // tokens of a pair differ in position, answer index or seed, or in both position and answer index.
 TEST(SamplerTest, SamplesAreIndependentAcrossPositionsAnswersAndSeeds) {
   constexpr int kSamples = 20000;
-  std::vector<float> logits = {0.5f, 1.5f, -1, 0, 0.25f, 2, 1, -kInfinity};
-  SamplingOptions options = At(0.9f, 11);
+  std::vector<float> logits = {0.5f, 1.5f, -1, 0, 0.25f, 2, 1, -kInfinite};
+  SamplingOptions options = Tempered(0.9f, 11);
   options.top_k = 6;
   options.top_p = 0.97f;
   const auto plain = PlainDistribution(logits, options);
@@ -247,7 +247,7 @@ TEST(SamplerTest, LargeVocabularyKeepsExactlyThePlainSet) {
                                                     {781, 0.9f, 0},
                                                     {783, 1, 0},
                                                     {5000, 0.99f, 0.0001f}}) {
-      SamplingOptions options = At(1);
+      SamplingOptions options = Tempered(1);
       options.top_k = top_k;
       options.top_p = top_p;
       options.min_p = min_p;
@@ -268,7 +268,7 @@ TEST(SamplerTest, LargeVocabularyKeepsExactlyThePlainSet) {
 TEST(SamplerTest, TheNucleusReachesIntoAFlatTail) {
   std::vector<float> logits(1001, 0);
   logits[500] = std::log(1000 / 0.075f * 0.925f);  // the other tokens have 7.5 % together
-  SamplingOptions options = At(1, 3);
+  SamplingOptions options = Tempered(1, 3);
   options.top_p = 0.95f;
   const auto plain = PlainDistribution(logits, options);
   EXPECT_NEAR(static_cast<double>(plain.size()), 1 + 1000 / 3.0, 2);
@@ -301,10 +301,10 @@ TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
     std::vector<float> logits(vocab);
     const float grain = pick(1e6f, 4.0f, 1.0f);
     for (float& logit : logits) logit = std::round(normal(random) * grain) / grain;
-    for (int i = pick(0, 0, 0, 1, 5); i > 0; --i) logits[random() % vocab] = -kInfinity;
+    for (int i = pick(0, 0, 0, 1, 5); i > 0; --i) logits[random() % vocab] = -kInfinite;
     const auto token = [&] { return static_cast<TokenId>(random() % (vocab + vocab / 8 + 1)); };
 
-    SamplingOptions options = At(pick(0.0f, 1e-3f, 0.7f, 1.0f, 1.0f, 5.0f), random());
+    SamplingOptions options = Tempered(pick(0.0f, 1e-3f, 0.7f, 1.0f, 1.0f, 5.0f), random());
     options.top_k = pick(0, 0, 1, 3, 40, 300, std::max(1, vocab - 1), 1000);
     options.top_p = pick(1.0f, 1.0f, 0.95f, 0.4f, 1e-6f, 0.999f);
     options.min_p = pick(0.0f, 0.0f, 0.02f, 0.5f, 1.0f);
@@ -343,8 +343,8 @@ TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
 
     const int position = static_cast<int>(tokens.size());
     const auto plain_logits = PlainLogits(logits, options, tokens, prompt);
-    const bool nothing = *std::max_element(plain_logits.begin(), plain_logits.end()) == -kInfinity;
-    const bool was_nothing = *std::max_element(logits.begin(), logits.end()) == -kInfinity;
+    const bool nothing = *std::max_element(plain_logits.begin(), plain_logits.end()) == -kInfinite;
+    const bool was_nothing = *std::max_element(logits.begin(), logits.end()) == -kInfinite;
     edited += plain_logits != logits;
     std::vector<float> given = logits;
     for (Sampler& sampler : samplers) {

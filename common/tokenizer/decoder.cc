@@ -14,8 +14,8 @@
 namespace baton {
 namespace {
 
-constexpr int kMaxDepth = 8;
-constexpr size_t kMaxSteps = 32;
+constexpr int kMaxDecoderDepth = 8;
+constexpr size_t kMaxDecoderSteps = 32;
 // Max bytes that Replace may put in place of a match.
 constexpr size_t kMaxReplacementBytes = 512;
 // Max factor by which all Replace steps together may lengthen a text. Each step alone is limited by
@@ -34,7 +34,7 @@ absl::Status Decoder::Read(const JsonNode& node, int depth) {
   ASSIGN_OR_RETURN(const auto type, node.Get("type"));
   ASSIGN_OR_RETURN(const auto name, type.String());
   if (name == "Sequence") {
-    if (depth > kMaxDepth) return node.Error("sequences nested too deeply");
+    if (depth > kMaxDecoderDepth) return node.Error("sequences nested too deeply");
     ASSIGN_OR_RETURN(const auto list, node.Get("decoders"));
     ASSIGN_OR_RETURN(const auto parts, list.Array());
     for (const JsonNode& part : parts) {
@@ -70,7 +70,8 @@ absl::Status Decoder::Read(const JsonNode& node, int depth) {
 absl::Status Decoder::Add(const JsonNode& node, absl::StatusOr<Step> step) {
   RETURN_IF_ERROR(step.status());
   std::vector<Step>& part = joined_ ? whole_ : byte_fallback_ ? each_behind_ : each_;
-  if (part.size() == kMaxSteps) return node.Error(absl::StrCat("more than ", kMaxSteps, " steps"));
+  if (part.size() == kMaxDecoderSteps)
+    return node.Error(absl::StrCat("more than ", kMaxDecoderSteps, " steps"));
   if (joined_ && step->kind == Step::Kind::kReplace) {
     return node.Get("type")->Unsupported(
         "after ByteLevel or Fuse only \"Strip\" and \"Metaspace\"");

@@ -10,11 +10,11 @@
 namespace baton {
 namespace {
 
-struct Range {
+struct NewerRange {
   uint32_t first, last;
   uint32_t stand_in;
 };
-constexpr Range kRanges[] = {
+constexpr NewerRange kRanges[] = {
 #include "common/tokenizer/newer_characters.inc"
 };
 
@@ -22,7 +22,7 @@ constexpr Range kRanges[] = {
 // needs only this look-up.
 constexpr std::array<bool, 0x1100> MakePages() {
   std::array<bool, 0x1100> pages{};
-  for (const Range& range : kRanges) {
+  for (const NewerRange& range : kRanges) {
     for (uint32_t page = range.first >> 8; page <= range.last >> 8; ++page) pages[page] = true;
   }
   return pages;
@@ -34,9 +34,9 @@ uint32_t StandIn(uint32_t code) {
   if (!kPages[code >> 8]) return 0;
   const auto after =
       std::upper_bound(std::begin(kRanges), std::end(kRanges), code,
-                       [](uint32_t c, const Range& range) { return c < range.first; });
+                       [](uint32_t c, const NewerRange& range) { return c < range.first; });
   if (after == std::begin(kRanges)) return 0;
-  const Range& range = *std::prev(after);
+  const NewerRange& range = *std::prev(after);
   return code <= range.last ? range.stand_in : 0;
 }
 

@@ -10,8 +10,8 @@
 namespace baton {
 namespace {
 
-constexpr int kMaxDepth = 8;
-constexpr size_t kMaxSteps = 32;
+constexpr int kMaxNormalizerDepth = 8;
+constexpr size_t kMaxNormalizerSteps = 32;
 constexpr std::pair<absl::string_view, UnicodeForm> kForms[] = {{"NFC", UnicodeForm::kNfc},
                                                                 {"NFD", UnicodeForm::kNfd},
                                                                 {"NFKC", UnicodeForm::kNfkc},
@@ -45,7 +45,7 @@ absl::Status Normalizer::Read(const JsonNode& node, int depth, std::vector<Step>
   ASSIGN_OR_RETURN(const auto type, node.Get("type"));
   ASSIGN_OR_RETURN(const auto name, type.String());
   if (name == "Sequence") {
-    if (depth > kMaxDepth) return node.Error("sequences nested too deeply");
+    if (depth > kMaxNormalizerDepth) return node.Error("sequences nested too deeply");
     ASSIGN_OR_RETURN(const auto list, node.Get("normalizers"));
     ASSIGN_OR_RETURN(const auto parts, list.Array());
     for (const JsonNode& part : parts) {
@@ -53,8 +53,8 @@ absl::Status Normalizer::Read(const JsonNode& node, int depth, std::vector<Step>
     }
     return absl::OkStatus();
   }
-  if (steps->size() == kMaxSteps)
-    return node.Error(absl::StrCat("more than ", kMaxSteps, " steps"));
+  if (steps->size() == kMaxNormalizerSteps)
+    return node.Error(absl::StrCat("more than ", kMaxNormalizerSteps, " steps"));
   for (const auto& [known, form] : kForms) {
     if (name != known) continue;
     steps->push_back(form);

@@ -15,7 +15,7 @@ namespace {
 
 // Max size of a pattern. Published patterns have a few hundred bytes.
 constexpr size_t kMaxPatternBytes = 16 << 10;
-constexpr int kMaxDepth = 50;
+constexpr int kMaxGroupDepth = 50;
 constexpr int kMaxRepeat = 65535;  // max repeat count that PCRE2 accepts
 
 // For use inside of [...]: kSpace matches the characters of White_Space, kNoSpace all others.
@@ -70,7 +70,7 @@ class Translator {
   }
 
   std::string Alternatives(bool caseless, int depth) {
-    if (depth > kMaxDepth) return Fail("groups nested too deeply");
+    if (depth > kMaxGroupDepth) return Fail("groups nested too deeply");
     std::string out;
     char last_letter = 0;  // previous character if it was one caseless letter; otherwise 0
     while (!done() && in_[at_] != ')') {

@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-constexpr int kMaxDepth = 8;
+constexpr int kMaxPostProcessorDepth = 8;
 constexpr size_t kMaxAdded = 64;  // max number of tokens that a template adds to a text
 
 // Appends the ids of a special token to `out`. `use` is {"id": NAME, ...}, and `tokens` has an
@@ -67,7 +67,7 @@ absl::Status Read(const JsonNode& node, const Vocabulary& vocabulary, int depth,
   }
   if (name != "Sequence")
     return type.Unsupported("\"TemplateProcessing\", \"ByteLevel\", \"Sequence\"");
-  if (depth > kMaxDepth) return node.Error("sequences nested too deeply");
+  if (depth > kMaxPostProcessorDepth) return node.Error("sequences nested too deeply");
   ASSIGN_OR_RETURN(const auto list, node.Get("processors"));
   ASSIGN_OR_RETURN(const auto parts, list.Array());
   for (const JsonNode& part : parts) {

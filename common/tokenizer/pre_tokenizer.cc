@@ -13,8 +13,8 @@
 namespace baton {
 namespace {
 
-constexpr int kMaxDepth = 8;
-constexpr size_t kMaxSteps = 32;
+constexpr int kMaxPreTokenizerDepth = 8;
+constexpr size_t kMaxPreTokenizerSteps = 32;
 
 // The pattern by which the step ByteLevel cuts text (from GPT-2's encoder.py).
 constexpr absl::string_view kGpt2Pattern =
@@ -34,7 +34,7 @@ absl::Status PreTokenizer::Read(const JsonNode& node, int depth, std::vector<Ste
   ASSIGN_OR_RETURN(const auto type, node.Get("type"));
   ASSIGN_OR_RETURN(const auto name, type.String());
   if (name == "Sequence") {
-    if (depth > kMaxDepth) return node.Error("sequences nested too deeply");
+    if (depth > kMaxPreTokenizerDepth) return node.Error("sequences nested too deeply");
     ASSIGN_OR_RETURN(const auto list, node.Get("pretokenizers"));
     ASSIGN_OR_RETURN(const auto parts, list.Array());
     for (const JsonNode& part : parts) {
@@ -42,8 +42,8 @@ absl::Status PreTokenizer::Read(const JsonNode& node, int depth, std::vector<Ste
     }
     return absl::OkStatus();
   }
-  if (steps->size() == kMaxSteps)
-    return node.Error(absl::StrCat("more than ", kMaxSteps, " steps"));
+  if (steps->size() == kMaxPreTokenizerSteps)
+    return node.Error(absl::StrCat("more than ", kMaxPreTokenizerSteps, " steps"));
   ASSIGN_OR_RETURN(auto step, ReadStep(node));
   bool bytes_before = false, text_changed_before = false;
   for (const Step& before : *steps) {

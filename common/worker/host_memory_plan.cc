@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kMaxBlocks = 1 << 30;
+constexpr int64_t kMaxHostBlocks = 1 << 30;
 constexpr uint64_t kMib = 1 << 20;
 // Memory of gRPC, of UCX with its shared memory segments, of code and of page tables. An idle
 // worker was measured at 15 to 25 MiB.
@@ -71,10 +71,10 @@ class Planner {
                                                      "; it takes a number above 0, up to 1"));
     }
     const int64_t blocks = options_.kv_bytes ? Asked() : Automatic();
-    if (blocks > kMaxBlocks) {
+    if (blocks > kMaxHostBlocks) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--kv-bytes=", *options_.kv_bytes, " are ", blocks, " blocks of ", layout_.BlockBytes(),
-          " bytes; a pool has at most ", kMaxBlocks, ": take a smaller size, or auto"));
+          " bytes; a pool has at most ", kMaxHostBlocks, ": take a smaller size, or auto"));
     }
     if (!Fits(std::max(blocks, Min()))) return DoesNotFit(std::max(blocks, Min()));
     if (blocks < Min()) return TooSmall(blocks);
@@ -104,7 +104,8 @@ class Planner {
   // weights fit into `room` bytes, and the pool alone fits into `pool_room` bytes.
   int64_t MaxBlocks(uint64_t room, uint64_t pool_room = UINT64_MAX) const {
     int64_t low = 0;
-    int64_t high = std::min<uint64_t>(std::min(room, pool_room) / layout_.BlockBytes(), kMaxBlocks);
+    int64_t high =
+        std::min<uint64_t>(std::min(room, pool_room) / layout_.BlockBytes(), kMaxHostBlocks);
     while (low < high) {
       const int64_t middle = (low + high + 1) / 2;
       if (PoolAndRest(middle) <= room && KvBytes(layout_, middle) <= pool_room) {

@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-using Prompt = PromptOrder::Prompt;
+using OrderedPrompt = PromptOrder::Prompt;
 
 const absl::Time kNow = absl::UnixEpoch();
 
@@ -18,10 +18,10 @@ PromptOrder HundredPerSecond() {
   return order;
 }
 
-std::vector<uint64_t> Sorted(PromptOrder order, std::vector<Prompt> prompts) {
+std::vector<uint64_t> Sorted(PromptOrder order, std::vector<OrderedPrompt> prompts) {
   order.Sort(&prompts, kNow);
   std::vector<uint64_t> ids;
-  for (const Prompt& prompt : prompts) ids.push_back(prompt.id);
+  for (const OrderedPrompt& prompt : prompts) ids.push_back(prompt.id);
   return ids;
 }
 

@@ -247,24 +247,24 @@ testing::AssertionResult Holds(const Rows& got, const std::vector<float>& expect
 }
 
 // A summation order and the instruction set that computes it.
-struct Path {
+struct GemmPath {
   const char* name;
   Isa isa;
   CpuNumerics numerics;
 };
-class LargeGemmsTest : public testing::TestWithParam<Path> {};
-INSTANTIATE_TEST_SUITE_P(Cpu, LargeGemmsTest,
-                         testing::Values(Path{"portable", Isa::kPortable, CpuNumerics::kF32},
-                                         Path{"avx2", Isa::kAvx2, CpuNumerics::kF32},
-                                         Path{"avx512", Isa::kAvx512, CpuNumerics::kF32},
-                                         Path{"amx_by_portable", Isa::kPortable, CpuNumerics::kAmx},
-                                         Path{"amx_by_avx2", Isa::kAvx2, CpuNumerics::kAmx},
-                                         Path{"amx_by_avx512", Isa::kAvx512, CpuNumerics::kAmx},
-                                         Path{"amx_by_tiles", Isa::kAmx, CpuNumerics::kAmx},
-                                         Path{"avx512_bf16_by_portable", Isa::kPortable,
-                                              CpuNumerics::kAvx512Bf16},
-                                         Path{"avx512_bf16", Isa::kAuto, CpuNumerics::kAvx512Bf16}),
-                         [](const auto& info) { return info.param.name; });
+class LargeGemmsTest : public testing::TestWithParam<GemmPath> {};
+INSTANTIATE_TEST_SUITE_P(
+    Cpu, LargeGemmsTest,
+    testing::Values(GemmPath{"portable", Isa::kPortable, CpuNumerics::kF32},
+                    GemmPath{"avx2", Isa::kAvx2, CpuNumerics::kF32},
+                    GemmPath{"avx512", Isa::kAvx512, CpuNumerics::kF32},
+                    GemmPath{"amx_by_portable", Isa::kPortable, CpuNumerics::kAmx},
+                    GemmPath{"amx_by_avx2", Isa::kAvx2, CpuNumerics::kAmx},
+                    GemmPath{"amx_by_avx512", Isa::kAvx512, CpuNumerics::kAmx},
+                    GemmPath{"amx_by_tiles", Isa::kAmx, CpuNumerics::kAmx},
+                    GemmPath{"avx512_bf16_by_portable", Isa::kPortable, CpuNumerics::kAvx512Bf16},
+                    GemmPath{"avx512_bf16", Isa::kAuto, CpuNumerics::kAvx512Bf16}),
+    [](const auto& info) { return info.param.name; });
 
 TEST_P(LargeGemmsTest, HaveTheBitsOfTheirOrderAndTouchNothingElse) {
   const auto [name, isa, numerics] = GetParam();

@@ -7,6 +7,11 @@ set_property(CACHE BATON_CUDA PROPERTY STRINGS AUTO ON OFF)
 # devices.
 set(BATON_CUDA_ARCHITECTURES "80-real;90a-real;100a-real;90-virtual" CACHE STRING
     "As CMAKE_CUDA_ARCHITECTURES")
+option(BATON_ONE_ARCHITECTURE "Build for H100 and H200 alone, in place of BATON_CUDA_ARCHITECTURES" OFF)
+set(architectures ${BATON_CUDA_ARCHITECTURES})
+if(BATON_ONE_ARCHITECTURE)
+  set(architectures 90a-real)
+endif()
 
 set(BATON_HAVE_CUDA OFF)
 set(why "")
@@ -35,7 +40,7 @@ endif()
 if(BATON_HAVE_CUDA)
   set(CMAKE_CUDA_COMPILER ${BATON_NVCC})
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
-  set(CMAKE_CUDA_ARCHITECTURES ${BATON_CUDA_ARCHITECTURES})
+  set(CMAKE_CUDA_ARCHITECTURES ${architectures})
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   set(CMAKE_CUDA_FLAGS_RELEASE "-O3")
   enable_language(CUDA)
@@ -63,7 +68,7 @@ if(BATON_HAVE_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)
-  message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${BATON_CUDA_ARCHITECTURES}")
+  message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${architectures}")
   # ptxas reports each kernel's registers; the launcher saves this report beside the object file.
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/kernels/cuda/keep_ptxas_report
       ${CMAKE_CXX_COMPILER_LAUNCHER})
@@ -80,11 +85,22 @@ if(BATON_HAVE_CUDA)
   endif()
 endif()
 
-# baton_cuda_kernels(NAME SRCS a.cu ... [HDRS ...] [DEPS ...])
+# baton_cuda_kernels(NAME SRCS a.cu ... [UNITS LIST ...] [HDRS ...] [DEPS ...])
 # Builds the library baton::NAME from these sources with nvcc. Does nothing if BATON_HAVE_CUDA is
-# off.
+# off. Each LIST is the name of a variable with further sources, which are compiled as one unit: for
+# small kernels, nvcc needs more time to read CUDA's headers once per architecture than for the
+# kernels themselves.
 function(baton_cuda_kernels name)
-  if(BATON_HAVE_CUDA)
-    baton_library(${name} ${ARGN})
+  if(NOT BATON_HAVE_CUDA)
+    return()
   endif()
+  cmake_parse_arguments(arg "" "" "SRCS;UNITS;HDRS;DEPS" ${ARGN})
+  file(RELATIVE_PATH here ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  foreach(unit IN LISTS arg_UNITS)
+    list(TRANSFORM ${unit} REPLACE "(.+)" "#include \"${here}/\\1\"\n" OUTPUT_VARIABLE lines)
+    list(JOIN lines "" text)
+    file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${name}/${unit}.cu CONTENT "${text}" @ONLY)
+    list(APPEND arg_SRCS ${CMAKE_CURRENT_BINARY_DIR}/${name}/${unit}.cu)
+  endforeach()
+  baton_library(${name} KIND own SRCS ${arg_SRCS} HDRS ${arg_HDRS} DEPS ${arg_DEPS})
 endfunction()

@@ -16,7 +16,7 @@ constexpr v1::ServingMode kSplit = v1::SERVING_MODE_DISAGGREGATED;
 constexpr v1::ServingMode kColocated = v1::SERVING_MODE_COLOCATED;
 constexpr v1::ServingMode kAuto = v1::SERVING_MODE_AUTO;
 
-RouterCoreOptions Mode(v1::ServingMode mode) {
+RouterCoreOptions InMode(v1::ServingMode mode) {
   RouterCoreOptions options = CoreHarness::Options();
   options.mode = mode;
   options.auto_prompt_tokens = 8;
@@ -26,7 +26,7 @@ RouterCoreOptions Mode(v1::ServingMode mode) {
 
 class ModesTest : public ::testing::Test {
  protected:
-  void Start(v1::ServingMode mode) { h_.emplace(Mode(mode)); }
+  void Start(v1::ServingMode mode) { h_.emplace(InMode(mode)); }
   void Start(RouterCoreOptions options) { h_.emplace(std::move(options)); }
   RequestKey Ask(int prompt, int max_tokens, v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED) {
     CheckedRequest request = CoreHarness::Request(std::vector<TokenId>(prompt, 5), max_tokens);
@@ -158,7 +158,7 @@ TEST_F(ModesTest, ColocatedPromptsGoWhereLeastIsToCompute) {
 }
 
 TEST_F(ModesTest, WithRoundRobinColocatedPromptsGoToEachWorkerInTurn) {
-  RouterCoreOptions options = Mode(kColocated);
+  RouterCoreOptions options = InMode(kColocated);
   options.policy = RoutingPolicyKind::kRoundRobin;
   Start(options);
   h_->AttachFour();
@@ -192,7 +192,7 @@ TEST_F(ModesTest, AutoGoesToDecodeWorkersWhenThePrefillQueueIsFull) {
   EXPECT_EQ(h_->clients[client].summary->mode(), kColocated);
   // While every decode worker has max_prompts_per_worker prompts, a prefill worker gets the
   // request, although more than auto_queue_tokens tokens wait at that worker.
-  RouterCoreOptions options = Mode(kAuto);
+  RouterCoreOptions options = InMode(kAuto);
   options.max_prompts_per_worker = 2;
   Start(options);
   h_->AttachFour();
@@ -285,7 +285,7 @@ TEST_F(ModesTest, FullForTooLongEndsInResourceExhausted) {
 // A request that was already sent to a worker goes ahead of requests that have only waited.
 TEST_F(ModesTest, WhoComesBackIsServedBeforeNewOnes) {
   for (const bool full : {true, false}) {
-    RouterCoreOptions options = Mode(kColocated);
+    RouterCoreOptions options = InMode(kColocated);
     options.max_prompts_per_worker = 1;
     Start(options);
     h_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11);
@@ -475,7 +475,7 @@ TEST_F(ModesTest, ASilentWorkerIsLeft) {
 }
 
 TEST_F(ModesTest, ThePlaceIsFreeAgainAfterTheFirstToken) {
-  RouterCoreOptions options = Mode(kColocated);
+  RouterCoreOptions options = InMode(kColocated);
   options.max_prompts_per_worker = 1;
   Start(options);
   h_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11);

@@ -19,7 +19,7 @@ namespace {
 
 using testing::IsEmpty;
 using Blocks = std::map<WorkerKey, int>;
-using Names = std::vector<BlockName>;
+using NameList = std::vector<BlockName>;
 
 constexpr absl::Time kStart = absl::UnixEpoch();
 constexpr size_t kRoomy = size_t{1} << 20;
@@ -28,7 +28,7 @@ absl::Time At(int seconds) { return kStart + absl::Seconds(seconds); }
 
 // The names of `blocks` blocks that follow `before`. Like real names, each one depends on all names
 // before it. `number` tells prompts apart that have the same beginning.
-Names Continued(Names before, uint64_t number, size_t blocks) {
+NameList Continued(NameList before, uint64_t number, size_t blocks) {
   BlockName last = before.empty() ? BlockName{1, 1} : before.back();
   for (size_t i = 0; i < blocks; ++i) {
     last.low = (last.low ^ number) * 0x9e3779b97f4a7c15 + 3;
@@ -37,13 +37,13 @@ Names Continued(Names before, uint64_t number, size_t blocks) {
   }
   return before;
 }
-Names NewPrompt(uint64_t number, size_t blocks) { return Continued({}, number, blocks); }
+NameList NewPrompt(uint64_t number, size_t blocks) { return Continued({}, number, blocks); }
 
-void Note(RecentPrompts* recent, WorkerKey worker, const Names& names, absl::Time until) {
+void Note(RecentPrompts* recent, WorkerKey worker, const NameList& names, absl::Time until) {
   recent->Note(worker, names, until);
 }
 
-Blocks Found(const RecentPrompts& recent, const Names& prompt) {
+Blocks Found(const RecentPrompts& recent, const NameList& prompt) {
   std::vector<HeldBlocks> held;
   recent.Find(prompt, &held);
   Blocks blocks;
@@ -56,8 +56,8 @@ Blocks Found(const RecentPrompts& recent, const Names& prompt) {
 
 TEST(RecentPromptsTest, FindsTheLargestNumberOfLeadingBlocksOfEachWorker) {
   RecentPrompts recent(kRoomy, 0);
-  const Names system = NewPrompt(1, 37);
-  const Names a = Continued(system, 2, 63), b = Continued(a, 3, 1000);
+  const NameList system = NewPrompt(1, 37);
+  const NameList a = Continued(system, 2, 63), b = Continued(a, 3, 1000);
   Note(&recent, 1, system, At(5));
   Note(&recent, 2, a, At(5));
   Note(&recent, 3, b, At(5));
@@ -76,7 +76,7 @@ TEST(RecentPromptsTest, FindsTheLargestNumberOfLeadingBlocksOfEachWorker) {
 TEST(RecentPromptsTest, EveryNumberOfSharedBlocksIsFound) {
   for (size_t shared = 0; shared <= 70; ++shared) {
     RecentPrompts recent(kRoomy, shared);
-    const Names beginning = NewPrompt(1, shared);
+    const NameList beginning = NewPrompt(1, shared);
     Note(&recent, 1, Continued(beginning, 2, 70 - shared), At(5));
     for (const size_t more : {0, 1, 30}) {
       const Blocks found = Found(recent, Continued(beginning, 3, more));
@@ -87,7 +87,7 @@ TEST(RecentPromptsTest, EveryNumberOfSharedBlocksIsFound) {
 
 TEST(RecentPromptsTest, AnEntryEndsAtItsTimeAndNotBeforeAnOlderOne) {
   RecentPrompts recent(kRoomy, 0);
-  const Names a = NewPrompt(1, 10), b = NewPrompt(2, 10), c = NewPrompt(3, 10);
+  const NameList a = NewPrompt(1, 10), b = NewPrompt(2, 10), c = NewPrompt(3, 10);
   Note(&recent, 1, a, At(5));
   Note(&recent, 2, b, At(3));
   Note(&recent, 3, c, At(6));
@@ -105,7 +105,7 @@ TEST(RecentPromptsTest, AnEntryEndsAtItsTimeAndNotBeforeAnOlderOne) {
 
 TEST(RecentPromptsTest, APromptThatTheWorkerGotAlreadyAddsNothing) {
   RecentPrompts recent(kRoomy, 0);
-  const Names prompt = NewPrompt(1, 10);
+  const NameList prompt = NewPrompt(1, 10);
   Note(&recent, 1, prompt, At(5));
   Note(&recent, 1, prompt, At(6));
   EXPECT_EQ(recent.entries(), 1u);
@@ -124,7 +124,7 @@ TEST(RecentPromptsTest, APromptThatTheWorkerGotAlreadyAddsNothing) {
 
 TEST(RecentPromptsTest, OnlyTheLatestEntriesAreListedUnderAName) {
   RecentPrompts recent(kRoomy, 0);
-  const Names system = NewPrompt(1, 6);
+  const NameList system = NewPrompt(1, 6);
   for (WorkerKey worker = 1; worker <= 20; ++worker) {
     Note(&recent, worker, Continued(system, worker, 10), At(5));
   }
@@ -143,7 +143,7 @@ TEST(RecentPromptsTest, OnlyTheLatestEntriesAreListedUnderAName) {
 TEST(RecentPromptsTest, TheOldestEntriesEndEarlyWhenMemoryIsShort) {
   RecentPrompts recent(64 << 10, 0);
   for (int i = 0; i < 1000; ++i) Note(&recent, 1, NewPrompt(i, 200), At(5));
-  EXPECT_EQ(recent.entries(), (48u << 10) / 3200);  // Names have three quarters of the memory.
+  EXPECT_EQ(recent.entries(), (48u << 10) / 3200);  // NameList have three quarters of the memory.
   EXPECT_EQ(recent.entries() + recent.dropped(), 1000u);
   const int first_kept = static_cast<int>(recent.dropped());
   for (int i = 0; i < 1000; ++i) {
@@ -191,21 +191,21 @@ TEST(RecentPromptsTest, BytesAreWhatWasAllocated) {
   EXPECT_NEAR((at_start - before) / static_cast<double>(recent.bytes()), 1, 0.02);
   EXPECT_LE(recent.bytes(), size_t{4} << 20);
   EXPECT_GT(recent.bytes(), (size_t{4} << 20) - 200);
-  std::vector<Names> prompts;
+  std::vector<NameList> prompts;
   for (int i = 0; i < 1500; ++i) prompts.push_back(NewPrompt(i, 300));
   const double before_notes = allocated();
-  for (const Names& prompt : prompts) recent.Note(1, prompt, At(5));
+  for (const NameList& prompt : prompts) recent.Note(1, prompt, At(5));
   EXPECT_GT(recent.dropped(), 100u);
   EXPECT_EQ(allocated(), before_notes);
 }
 
 // --- Random histories, compared with a reference implementation -------------------------------
 
-// Reference implementation of RecentPrompts: compares a prompt with all entries, name by name. It
-// does not know when memory is short: it is told how many entries ended early.
-class Reference {
+// RecentReference implementation of RecentPrompts: compares a prompt with all entries, name by
+// name. It does not know when memory is short: it is told how many entries ended early.
+class RecentReference {
  public:
-  void Note(WorkerKey worker, const Names& prompt, absl::Time until, uint64_t ended_early) {
+  void Note(WorkerKey worker, const NameList& prompt, absl::Time until, uint64_t ended_early) {
     const bool is_known = [&] {
       for (const Entry* entry : Listed(prompt, std::bit_floor(prompt.size()))) {
         if (entry->worker == worker && entry->prompt == prompt) return true;
@@ -224,7 +224,7 @@ class Reference {
   void Expire(absl::Time now) {
     while (!entries_.empty() && entries_.front().until <= now) entries_.pop_front();
   }
-  Blocks Find(const Names& prompt) const {
+  Blocks Find(const NameList& prompt) const {
     Blocks blocks;
     for (size_t depth = 1; depth <= prompt.size(); depth *= 2) {
       for (const Entry* entry : Listed(prompt, depth)) {
@@ -239,14 +239,14 @@ class Reference {
  private:
   struct Entry {
     WorkerKey worker;
-    Names prompt;
+    NameList prompt;
     absl::Time until;
   };
-  static size_t Shared(const Names& a, const Names& b) {
+  static size_t Shared(const NameList& a, const NameList& b) {
     return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
   }
   // The latest entries that share the first `depth` names with the prompt.
-  std::vector<const Entry*> Listed(const Names& prompt, size_t depth) const {
+  std::vector<const Entry*> Listed(const NameList& prompt, size_t depth) const {
     std::vector<const Entry*> listed;
     for (auto it = entries_.rbegin(); it != entries_.rend(); ++it) {
       if (listed.size() == RecentPrompts::kPerName) break;
@@ -265,10 +265,10 @@ void RunHistory(uint32_t seed, size_t max_bytes, uint64_t* dropped, uint64_t* ma
   std::mt19937 random(seed);
   const auto number = [&](uint32_t below) { return static_cast<uint32_t>(random() % below); };
   // Prompts that have beginnings in common.
-  std::vector<Names> prompts = {{}};
+  std::vector<NameList> prompts = {{}};
   const uint32_t longest = seed % 2 == 0 ? 12 : 60;
   for (int i = 0; i < 60; ++i) {
-    Names beginning = prompts[number(static_cast<uint32_t>(prompts.size()))];
+    NameList beginning = prompts[number(static_cast<uint32_t>(prompts.size()))];
     beginning.resize(beginning.size() - number(static_cast<uint32_t>(beginning.size()) + 1) / 2);
     if (beginning.size() > 300) beginning.resize(300);  // Every prompt must fit into the memory.
     prompts.push_back(Continued(std::move(beginning), 1 + number(3), 1 + number(longest)));
@@ -276,10 +276,10 @@ void RunHistory(uint32_t seed, size_t max_bytes, uint64_t* dropped, uint64_t* ma
   prompts.erase(prompts.begin());
 
   RecentPrompts recent(max_bytes, seed);
-  Reference reference;
+  RecentReference reference;
   absl::Time now = kStart;
   for (int step = 0; step < 400; ++step) {
-    const Names& prompt = prompts[number(static_cast<uint32_t>(prompts.size()))];
+    const NameList& prompt = prompts[number(static_cast<uint32_t>(prompts.size()))];
     const uint32_t kind = number(100);
     if (kind < 50) {
       const WorkerKey worker = 1 + number(seed % 3 == 0 ? 3 : 20);
@@ -288,7 +288,7 @@ void RunHistory(uint32_t seed, size_t max_bytes, uint64_t* dropped, uint64_t* ma
       Note(&recent, worker, prompt, until);
       reference.Note(worker, prompt, until, recent.dropped() - before);
     } else if (kind < 90) {
-      Names asked = prompt;
+      NameList asked = prompt;
       asked.resize(1 + number(static_cast<uint32_t>(asked.size())));
       if (number(2) == 0) asked = Continued(std::move(asked), 1 + number(3), number(10));
       const Blocks found = Found(recent, asked);

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-uint64_t BitOf(WorkerSlot slot) { return uint64_t{1} << slot % 64; }
+uint64_t SlotBit(WorkerSlot slot) { return uint64_t{1} << slot % 64; }
 
 template <typename Sorted>
 auto LowerBound(Sorted& by_worker, WorkerKey worker) {
@@ -43,7 +43,7 @@ std::optional<WorkerSlot> WorkerSlots::FindOrTake(WorkerKey worker) {
   if (slot >= slots_.size()) return std::nullopt;
   const WorkerSlot taken = static_cast<WorkerSlot>(slot);
   slots_[taken] = {worker, 0};
-  live_[taken / 64] |= BitOf(taken);
+  live_[taken / 64] |= SlotBit(taken);
   by_worker_.insert(it, {worker, taken});
   CountWords();
   return taken;
@@ -54,9 +54,9 @@ bool WorkerSlots::Remove(WorkerKey worker) {
   if (it == by_worker_.end() || it->first != worker) return false;
   const WorkerSlot slot = it->second;
   by_worker_.erase(it);
-  live_[slot / 64] &= ~BitOf(slot);
+  live_[slot / 64] &= ~SlotBit(slot);
   if (slots_[slot].names > 0) {
-    dead_[slot / 64] |= BitOf(slot);
+    dead_[slot / 64] |= SlotBit(slot);
     dead_names_ += slots_[slot].names;
   }
   CountWords();
@@ -66,10 +66,10 @@ bool WorkerSlots::Remove(WorkerKey worker) {
 void WorkerSlots::RemoveName(WorkerSlot slot) {
   BATON_CHECK(slots_[slot].names > 0) << "slot " << slot;
   --slots_[slot].names;
-  if ((dead_[slot / 64] & BitOf(slot)) == 0) return;
+  if ((dead_[slot / 64] & SlotBit(slot)) == 0) return;
   --dead_names_;
   if (slots_[slot].names > 0) return;
-  dead_[slot / 64] &= ~BitOf(slot);
+  dead_[slot / 64] &= ~SlotBit(slot);
   CountWords();
 }
 

@@ -7,6 +7,7 @@ goodput() {
   local words=("$@")
   if [[ ! -x $build/bin/baton-goodput ]]; then
     need install "${build_packages[@]}" || exit 1
+    architectures=any
     compile "" OFF baton-goodput
   fi
   [[ ${1:-} != run && ${1:-} != search ]] || words=("$1" --endpoint="$(router)" "${@:2}")

@@ -23,6 +23,7 @@ soak() {
     refuse "--histories takes 1 to 9999999, not '$histories'"
   [[ $seed =~ ^[0-9]{0,9}$ ]] || refuse "--seed takes a number of up to nine digits, not '$seed'"
   need $mode "${build_packages[@]}" || exit 1
+  architectures=any
   if [[ -n $histories ]]; then
     compile "" OFF trouble_test sim_test kv_cache_test kv_transfer_test prefix_index_test same_tokens_test "${binaries[@]}"
     run_histories "$histories" "${seed:-1}" || return

@@ -23,6 +23,7 @@ run_tests() {
     shift
   done
   use_sanitizer "$sanitize"
+  architectures=any
   # UCX's memory hooks may run while a thread ends, when the thread sanitizer no longer tracks the
   # thread. The hooks would then crash, so they are off.
   [[ $sanitize != thread ]] || export UCX_MEM_MMAP_HOOK_MODE=none UCX_MEM_EVENTS=n
@@ -44,7 +45,8 @@ run_tests() {
   local results=$build/test-results
   rm -rf "$results"
   mkdir -p "$results"
-  ctest --test-dir "$build${module:+/$module}" --parallel "$(nproc)" --output-on-failure --no-tests=error \
+  # Two tests per processor, because many wait for processes and timers.
+  ctest --test-dir "$build${module:+/$module}" --parallel $(($(nproc) * 2)) --output-on-failure --no-tests=error \
     ${only:+--tests-regex "^($only)\$"} --output-junit "$results/ctest.junit" || true
   awk -f "$top/tests/summary.awk" "$results/ctest.junit"
 }

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/base/program.h"
 
 namespace baton {
@@ -27,6 +28,10 @@ inline constexpr int kExitUsage = 2;   // The command line can't be used.
 // The results can't be trusted, because the client sent requests late.
 inline constexpr int kExitInvalid = 3;
 inline constexpr int kExitInterrupted = 130;  // Stopped by Ctrl-C. The results so far are written.
+
+// Prints the message of a status that is not Ok to standard error. Returns kExitInterrupted if the
+// status is Cancelled, or else kExitFailed.
+int Fail(const absl::Status& status);
 
 // Returns true if the command line set this flag (spelled with underscores).
 bool FlagGiven(const std::string& flag);

@@ -19,11 +19,6 @@ ABSL_FLAG(bool, fail_on_loss, false,
 namespace baton {
 namespace {
 
-int Fail(const absl::Status& status) {
-  std::fprintf(stderr, "baton-goodput: %s\n", std::string(status.message()).c_str());
-  return kExitFailed;
-}
-
 int PrintDiff(const std::vector<std::string>& paths) {
   const double goal = absl::GetFlag(FLAGS_attainment);
   if (!(goal > 0 && goal < 1))

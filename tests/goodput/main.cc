@@ -98,6 +98,11 @@ const Command& CommandOf(const std::vector<std::string>& words) {
 
 }  // namespace
 
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "baton-goodput: %s\n", std::string(status.message()).c_str());
+  return absl::IsCancelled(status) ? kExitInterrupted : kExitFailed;
+}
+
 bool FlagGiven(const std::string& flag) {
   return std::binary_search(GivenFlags().begin(), GivenFlags().end(), flag);
 }

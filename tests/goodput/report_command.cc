@@ -30,11 +30,6 @@ ABSL_FLAG(std::string, svg, "",
 namespace baton {
 namespace {
 
-int Fail(const absl::Status& status) {
-  std::fprintf(stderr, "baton-goodput: %s\n", std::string(status.message()).c_str());
-  return kExitFailed;
-}
-
 // Returns the path of the JSON figures, beside the page: report.json for report.html.
 std::string FiguresPath(const std::string& page) {
   for (const char* end : {".html", ".htm"}) {

@@ -34,11 +34,6 @@ ABSL_FLAG(std::string, expect_write, "",
 namespace baton {
 namespace {
 
-int Fail(const absl::Status& status) {
-  std::fprintf(stderr, "baton-goodput: %s\n", std::string(status.message()).c_str());
-  return status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailed;
-}
-
 // The settings of a run, from the command line and from the files that it names.
 struct Plan {
   LoadSpec spec;

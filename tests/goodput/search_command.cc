@@ -70,13 +70,8 @@ constexpr uint64_t kMaxSeeds = 100;  // Max seeds that are tried until a window 
 constexpr double kMaxMinRequests = 1e5;
 constexpr absl::Duration kLongestProbe = absl::Hours(720);  // Max length of a load.
 
-int Fail(const absl::Status& status) {
-  std::fprintf(stderr, "baton-goodput: %s\n", std::string(status.message()).c_str());
-  return status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailed;
-}
-
 // The settings of a search, from the command line and from the files that it names.
-struct Plan {
+struct SearchPlan {
   LoadSpec spec;
   SearchOptions options;
   std::vector<ComparedSide> sides;
@@ -177,9 +172,9 @@ absl::Status CheckFirstLoad(LoadSpec spec, const SearchOptions& options) {
       absl::FormatDuration(spec.duration), options.first_rate, status.message()));
 }
 
-absl::StatusOr<Plan> MakePlan() {
+absl::StatusOr<SearchPlan> MakeSearchPlan() {
   ASSIGN_OR_RETURN(LoadSpec spec, LoadSpecFromFlags());
-  Plan plan{.spec = std::move(spec)};
+  SearchPlan plan{.spec = std::move(spec)};
   const double probe_s = absl::ToDoubleSeconds(plan.spec.duration);
   ASSIGN_OR_RETURN(const absl::Duration longest, LongestProbe(plan.spec.duration));
   plan.options = {.goal = absl::GetFlag(FLAGS_attainment),
@@ -238,7 +233,7 @@ absl::StatusOr<Plan> MakePlan() {
 
 // Returns the load for a step of the search. Every load has its own prompts, so that no prefix
 // cache holds the prompts of an earlier load.
-LoadSpec SpecOf(const Plan& plan, const ComparedSearch::Step& step, uint64_t loads_before) {
+LoadSpec SpecOf(const SearchPlan& plan, const ComparedSearch::Step& step, uint64_t loads_before) {
   LoadSpec spec = plan.spec;
   spec.endpoint = plan.sides[step.mode].endpoint;
   spec.mode = plan.sides[step.mode].mode;
@@ -252,7 +247,7 @@ LoadSpec SpecOf(const Plan& plan, const ComparedSearch::Step& step, uint64_t loa
 }
 
 // Measures the latency of single requests to `side`, one of the compared modes.
-absl::StatusOr<UnloadedLatency> MeasureSide(const Plan& plan, size_t side, StopFlag* stop) {
+absl::StatusOr<UnloadedLatency> MeasureSide(const SearchPlan& plan, size_t side, StopFlag* stop) {
   LoadSpec spec = plan.spec;
   spec.endpoint = plan.sides[side].endpoint;
   spec.mode = plan.sides[side].mode;
@@ -266,13 +261,13 @@ std::string MinutesText(double seconds) {
 
 // Forecasts how long the rest of the search takes. Besides its window, a load takes about 1.2 times
 // its warm-up: the warm-up itself, and the requests that still run after the window.
-Interval ForecastSeconds(const Plan& plan, const ComparedSearch& search) {
+Interval ForecastSeconds(const SearchPlan& plan, const ComparedSearch& search) {
   const double beside = 1.2 * absl::ToDoubleSeconds(plan.spec.warmup);
   const Interval windows = search.WindowsLeft(), loads = search.LoadsLeft();
   return {windows.low + beside * loads.low, windows.high + beside * loads.high};
 }
 
-void PrintForecast(const Plan& plan, const ComparedSearch& search) {
+void PrintForecast(const SearchPlan& plan, const ComparedSearch& search) {
   const Interval left = ForecastSeconds(plan, search);
   std::fprintf(stderr, "search of %d mode%s: about %s to %s", static_cast<int>(plan.sides.size()),
                plan.sides.size() == 1 ? "" : "s", MinutesText(left.low).c_str(),
@@ -318,7 +313,7 @@ absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_
 
 // Runs loads until the search has ended, the time is out or `stop` is set; the result says which.
 // If a load can't run, the search ends with the load's status, which also goes into the result.
-absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& unloaded,
+absl::Status RunSearch(const SearchPlan& plan, const std::optional<UnloadedLatency>& unloaded,
                        StopFlag* stop, SearchResult* result) {
   ComparedSearch search(plan.sides.size(), plan.options);
   MachineWatch watch(plan.sides.size(), plan.steady,
@@ -385,7 +380,7 @@ absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& u
 }
 
 int Search(const std::vector<std::string>&) {
-  absl::StatusOr<Plan> plan = MakePlan();
+  absl::StatusOr<SearchPlan> plan = MakeSearchPlan();
   if (!plan.ok()) RefuseToStart(plan.status().message());
   StopFlag* const stop = StopOnSignal();
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/structure/file_contents.h"
 
 namespace baton {
 namespace {
@@ -58,11 +59,6 @@ TEST(FirstWordTest, LeavesOutMarksAndCase) {
   EXPECT_EQ(FirstWord(" -- \"Whose, then?"), "whose");
   EXPECT_EQ(FirstWord("Bytes"), "bytes");
   EXPECT_EQ(FirstWord("..."), "");
-}
-
-std::string Contents(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 enum class Kind { kNone, kCode, kScript };

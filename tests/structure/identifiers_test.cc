@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/structure/comments.h"
+#include "tests/structure/file_contents.h"
 
 namespace baton {
 namespace {
@@ -21,11 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-std::string Contents(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 // The words of an identifier in lower case: kMaxBlocks has k, max and blocks.
 std::vector<std::string> WordsOf(const std::string& identifier) {

@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "tests/shell/run_shell.h"
+#include "tests/structure/file_contents.h"
 
 namespace baton {
 namespace {
@@ -131,13 +132,6 @@ std::string TopOf(const std::string& path) { return path.substr(0, path.find('/'
 std::string ModuleOf(const std::string& path) {
   const std::string top = TopOf(path);
   return top == "common" ? path.substr(0, path.find('/', top.size() + 1)) : top;
-}
-
-std::string Contents(const fs::path& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
 }
 
 struct Source {

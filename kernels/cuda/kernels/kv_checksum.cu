@@ -16,7 +16,7 @@ BATON_DEVICE uint64_t Mix(uint64_t word, uint64_t seed, uint64_t index) {
   return z ^ (z >> 31);
 }
 
-BATON_DEVICE uint64_t Joined(uint32_t low, uint32_t high) {
+BATON_DEVICE uint64_t JoinedWords(uint32_t low, uint32_t high) {
   return static_cast<uint64_t>(high) << 32 | low;
 }
 
@@ -36,15 +36,15 @@ BATON_KERNEL(kv_checksum, KvChecksumParams, kKvChecksumThreads) {
     if (at < params.slice_bytes) {
       const Vector16 v =
           *reinterpret_cast<const Vector16*>(static_cast<const unsigned char*>(slice.data) + at);
-      sum += Mix(Joined(v.word[0], v.word[1]), slice.seed, at / 8);
-      sum += Mix(Joined(v.word[2], v.word[3]), slice.seed, at / 8 + 1);
+      sum += Mix(JoinedWords(v.word[0], v.word[1]), slice.seed, at / 8);
+      sum += Mix(JoinedWords(v.word[2], v.word[3]), slice.seed, at / 8 + 1);
     }
   }
   BATON_UNROLL
   for (int mask = 16; mask > 0; mask /= 2) {
     const uint32_t low = ShuffleXor(static_cast<uint32_t>(sum), mask);
     const uint32_t high = ShuffleXor(static_cast<uint32_t>(sum >> 32), mask);
-    sum += Joined(low, high);
+    sum += JoinedWords(low, high);
   }
   if (Lane() == 0) sums[Warp()] = sum;
   SyncThreads();

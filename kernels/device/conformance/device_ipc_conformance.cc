@@ -26,7 +26,7 @@ constexpr char kPeerFlag[] = "--device-ipc-peer";
 constexpr int kCount = 64;
 constexpr size_t kBytes = kCount * sizeof(uint32_t);
 
-std::vector<uint32_t> Numbers(uint32_t first) {
+std::vector<uint32_t> IpcNumbers(uint32_t first) {
   std::vector<uint32_t> numbers(kCount);
   std::iota(numbers.begin(), numbers.end(), first);
   return numbers;
@@ -203,7 +203,7 @@ class PeerProcess {
 
 TEST_P(DeviceRuntimeConformanceTest, AnotherProcessReadsWhatIsThereOnceTheEventIsReached) {
   PeerProcess peer;
-  uint32_t* const memory = Upload(Numbers(0), true);
+  uint32_t* const memory = Upload(IpcNumbers(0), true);
   const auto event = Event(true);
   const auto handle = runtime_->ExportMemory(reinterpret_cast<std::byte*>(memory));
   const auto event_handle = runtime_->ExportEvent(*event);
@@ -217,14 +217,14 @@ TEST_P(DeviceRuntimeConformanceTest, AnotherProcessReadsWhatIsThereOnceTheEventI
     // This process makes no call while the other process waits for the event. The recorded work
     // must run even so.
     peer.Get("wait");
-    EXPECT_EQ(peer.Read(), Numbers(i));
+    EXPECT_EQ(peer.Read(), IpcNumbers(i));
   }
   peer.Get("close");
 }
 
 TEST_P(DeviceRuntimeConformanceTest, WorkGoesBackAndForth) {
   PeerProcess peer;
-  uint32_t* const memory = Upload(Numbers(0), true);
+  uint32_t* const memory = Upload(IpcNumbers(0), true);
   const auto here = Event(true);
   peer.Get("import-memory", *runtime_->ExportMemory(reinterpret_cast<std::byte*>(memory)));
   peer.Get("import-event", *runtime_->ExportEvent(*here));
@@ -242,14 +242,14 @@ TEST_P(DeviceRuntimeConformanceTest, WorkGoesBackAndForth) {
   }
   Ok(runtime_->Synchronize(**there));
   EXPECT_TRUE(*runtime_->Query(**there));
-  EXPECT_EQ(Download(memory, kCount), Numbers(2 * kTurns));
-  EXPECT_EQ(Download(reinterpret_cast<uint32_t*>(*copy), kCount), Numbers(2 * kTurns));
+  EXPECT_EQ(Download(memory, kCount), IpcNumbers(2 * kTurns));
+  EXPECT_EQ(Download(reinterpret_cast<uint32_t*>(*copy), kCount), IpcNumbers(2 * kTurns));
   runtime_->CloseMemory(*copy);
   // The other process can also record an event that it has imported. The process that made the
   // event then waits for it.
   for (const char* command : {"add", "record"}) peer.Get(command);
   Ok(runtime_->WaitFor(*here, *stream_));
-  EXPECT_EQ(Download(memory, kCount), Numbers(2 * kTurns + 1));
+  EXPECT_EQ(Download(memory, kCount), IpcNumbers(2 * kTurns + 1));
 }
 
 TEST_P(DeviceRuntimeConformanceTest, TheSameHandleAgainGivesTheSameMemory) {
@@ -271,7 +271,7 @@ TEST_P(DeviceRuntimeConformanceTest, MemoryIsImportedAndClosedWhileAnotherThread
   const std::string handle = peer.Get("export-memory");
   const auto first = runtime_->ImportMemory(handle);
   ASSERT_TRUE(first.ok()) << first.status();
-  uint32_t* const memory = Upload(Numbers(0));
+  uint32_t* const memory = Upload(IpcNumbers(0));
   Ok(runtime_->BeginCapture(*stream_));
   Add(memory, memory, 1, kCount, *stream_);
   std::thread([&] {
@@ -284,7 +284,7 @@ TEST_P(DeviceRuntimeConformanceTest, MemoryIsImportedAndClosedWhileAnotherThread
   auto graph = runtime_->EndCapture(*stream_);
   ASSERT_TRUE(graph.ok()) << graph.status();
   Ok(runtime_->Replay(**graph, *stream_));
-  EXPECT_EQ(Download(memory, kCount), Numbers(2));
+  EXPECT_EQ(Download(memory, kCount), IpcNumbers(2));
 }
 
 TEST_P(DeviceRuntimeConformanceTest, WhatLiesBetweenItAndOthersIsTold) {
@@ -343,12 +343,12 @@ TEST_P(DeviceRuntimeConformanceTest, TheDeathOfAnotherProcessLeavesThisOneWorkin
   peer.Reap();
   EXPECT_EQ(peer.Ask("read").status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(runtime_->ImportMemory(memory).status().code(), absl::StatusCode::kFailedPrecondition);
-  uint32_t* const own = Upload(Numbers(0));
+  uint32_t* const own = Upload(IpcNumbers(0));
   if (GetParam().events_outlive_makers) {
     Ok(runtime_->WaitFor(**imported, *stream_));  // the event was reached before its process ended
   }
   Add(own, own, 1, kCount, *stream_);
-  EXPECT_EQ(Download(own, kCount), Numbers(1));
+  EXPECT_EQ(Download(own, kCount), IpcNumbers(1));
 }
 
 }  // namespace

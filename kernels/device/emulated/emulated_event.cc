@@ -21,7 +21,7 @@ namespace {
 
 constexpr long kWaitNanoseconds = 5'000'000;
 
-absl::Status SystemError(absl::string_view call) {
+absl::Status EventError(absl::string_view call) {
   return absl::InternalError(absl::StrCat("emulated event: ", call, ": ", strerror(errno)));
 }
 
@@ -49,32 +49,32 @@ absl::StatusOr<std::shared_ptr<SharedEvent>> SharedEvent::Map(int file) {
   std::shared_ptr<SharedEvent> event(new SharedEvent);
   event->file_ = file;
   struct stat about;
-  if (fstat(file, &about) != 0) return SystemError("fstat");
+  if (fstat(file, &about) != 0) return EventError("fstat");
   event->inode_ = about.st_ino;
   void* const page = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (page == MAP_FAILED) return SystemError("mmap");
+  if (page == MAP_FAILED) return EventError("mmap");
   event->page_ = static_cast<Page*>(page);
   return event;
 }
 
 absl::StatusOr<std::shared_ptr<SharedEvent>> SharedEvent::Create() {
   const int file = memfd_create("baton-emulated-event", MFD_CLOEXEC);
-  if (file < 0) return SystemError("memfd_create");
+  if (file < 0) return EventError("memfd_create");
   if (ftruncate(file, sizeof(Page)) != 0) {
     close(file);
-    return SystemError("ftruncate");
+    return EventError("ftruncate");
   }
   return Map(file);  // zero-filled: the initial value of the counters
 }
 
 absl::StatusOr<std::shared_ptr<SharedEvent>> SharedEvent::Open(int file, uint64_t inode) {
   struct stat about;
-  if (fstat(file, &about) != 0) return SystemError("fstat");
+  if (fstat(file, &about) != 0) return EventError("fstat");
   if (about.st_ino != inode || about.st_size != sizeof(Page)) {
     return absl::FailedPreconditionError("the event of this handle no longer exists");
   }
   const int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
-  if (own < 0) return SystemError("fcntl");
+  if (own < 0) return EventError("fcntl");
   return Map(own);
 }
 

@@ -7,7 +7,7 @@
 namespace baton::simt {
 namespace {
 
-uintptr_t Address(const void* at) { return reinterpret_cast<uintptr_t>(at); }
+uintptr_t NumberOf(const void* at) { return reinterpret_cast<uintptr_t>(at); }
 
 // Returns a word in which bits [from, from + count) are set.
 uint64_t Bits(size_t from, size_t count) {
@@ -45,12 +45,12 @@ bool MemoryMap::Region::Written(size_t offset, size_t bytes) const {
 }
 
 void MemoryMap::Add(const void* base, size_t bytes, bool written) {
-  const auto next = regions_.lower_bound(Address(base));
-  BATON_CHECK((next == regions_.end() || Address(base) + bytes <= next->first) &&
+  const auto next = regions_.lower_bound(NumberOf(base));
+  BATON_CHECK((next == regions_.end() || NumberOf(base) + bytes <= next->first) &&
               (next == regions_.begin() ||
-               std::prev(next)->first + std::prev(next)->second.bytes_ <= Address(base)))
+               std::prev(next)->first + std::prev(next)->second.bytes_ <= NumberOf(base)))
       << "regions overlap";
-  Region& region = regions_[Address(base)];
+  Region& region = regions_[NumberOf(base)];
   region.base_ = static_cast<const std::byte*>(base);
   region.bytes_ = bytes;
   if (!written) region.written_.resize((bytes + 63) / 64);
@@ -58,15 +58,15 @@ void MemoryMap::Add(const void* base, size_t bytes, bool written) {
 
 void MemoryMap::Remove(const void* base) {
   latest_ = nullptr;
-  BATON_CHECK(regions_.erase(Address(base)) == 1) << "no region begins at " << base;
+  BATON_CHECK(regions_.erase(NumberOf(base)) == 1) << "no region begins at " << base;
 }
 
 void MemoryMap::MarkWritten(const void* at, size_t bytes) {
-  const uintptr_t end = Address(at) + bytes;
-  auto region = regions_.upper_bound(Address(at));
+  const uintptr_t end = NumberOf(at) + bytes;
+  auto region = regions_.upper_bound(NumberOf(at));
   if (region != regions_.begin()) --region;
   for (; region != regions_.end() && region->first < end; ++region) {
-    const uintptr_t from = std::max(region->first, Address(at));
+    const uintptr_t from = std::max(region->first, NumberOf(at));
     const uintptr_t to = std::min(region->first + region->second.bytes_, end);
     if (from < to) region->second.MarkWritten(from - region->first, to - from);
   }
@@ -74,13 +74,13 @@ void MemoryMap::MarkWritten(const void* at, size_t bytes) {
 
 void MemoryMap::MarkUnwritten(const void* at, size_t bytes) {
   if (Region* const region = Find(at); region != nullptr) {
-    region->MarkUnwritten(Address(at) - Address(region->base()), bytes);
+    region->MarkUnwritten(NumberOf(at) - NumberOf(region->base()), bytes);
   }
 }
 
 bool MemoryMap::Written(const void* at, size_t bytes) {
   const Region* const region = Find(at);
-  return region == nullptr || region->Written(Address(at) - Address(region->base()), bytes);
+  return region == nullptr || region->Written(NumberOf(at) - NumberOf(region->base()), bytes);
 }
 
 void MemoryMap::CopyWritten(const void* to, const void* from, size_t bytes) {
@@ -97,17 +97,17 @@ void MemoryMap::CopyWritten(const void* to, const void* from, size_t bytes) {
 
 MemoryMap::Region* MemoryMap::Find(const void* at) {
   const auto holds = [&](const Region& region) {
-    return Address(at) - Address(region.base_) < region.bytes_;
+    return NumberOf(at) - NumberOf(region.base_) < region.bytes_;
   };
   if (latest_ != nullptr && holds(*latest_)) return latest_;
-  auto after = regions_.upper_bound(Address(at));
+  auto after = regions_.upper_bound(NumberOf(at));
   if (after == regions_.begin() || !holds(std::prev(after)->second)) return nullptr;
   return latest_ = &std::prev(after)->second;
 }
 
 bool MemoryMap::Contains(const void* at, size_t bytes) {
   const Region* region = Find(at);
-  return region != nullptr && Address(at) - Address(region->base()) + bytes <= region->bytes();
+  return region != nullptr && NumberOf(at) - NumberOf(region->base()) + bytes <= region->bytes();
 }
 
 }  // namespace baton::simt

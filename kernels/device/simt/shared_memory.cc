@@ -20,7 +20,7 @@ constexpr size_t kGap = 128;                  // bytes after each array
 constexpr size_t kMaxStaticBytes = 48 << 10;  // limit of CUDA
 constexpr size_t kMaxArrays = 64;
 
-uintptr_t Address(const void* at) { return reinterpret_cast<uintptr_t>(at); }
+uintptr_t AddressNumber(const void* at) { return reinterpret_cast<uintptr_t>(at); }
 
 }  // namespace
 
@@ -42,7 +42,7 @@ void SharedMemory::EndBlock() { ASAN_UNPOISON_MEMORY_REGION(memory_.data(), memo
 std::byte* SharedMemory::Add(const void* key, const char* name, size_t bytes, size_t align) {
   // Places the array at an odd multiple of the alignment, so that no kernel can depend on a better
   // alignment.
-  const uintptr_t free = Address(memory_.data()) + used_;
+  const uintptr_t free = AddressNumber(memory_.data()) + used_;
   const uintptr_t address = (free + align) / (2 * align) * (2 * align) + align;
   auto* base = reinterpret_cast<std::byte*>(address);
   used_ = base - memory_.data() + bytes + kGap;
@@ -73,7 +73,7 @@ std::string SharedMemory::TooMuch(const char* name, size_t bytes) const {
 
 bool SharedMemory::InOneArray(const void* at, size_t bytes) const {
   for (const Declared& array : arrays_) {
-    const uintptr_t offset = Address(at) - Address(array.base);
+    const uintptr_t offset = AddressNumber(at) - AddressNumber(array.base);
     if (offset < array.bytes && bytes <= array.bytes - offset) return true;
   }
   return false;
@@ -85,7 +85,7 @@ std::string SharedMemory::Name(const void* at) const {
     if (array.base <= at) nearest = &array;
   }
   return absl::StrCat("'", nearest->name, "' + ",
-                      static_cast<intptr_t>(Address(at) - Address(nearest->base)));
+                      static_cast<intptr_t>(AddressNumber(at) - AddressNumber(nearest->base)));
 }
 
 }  // namespace baton::simt

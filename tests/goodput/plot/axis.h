@@ -12,6 +12,9 @@ enum class Unit { kNumber, kPercent, kSeconds, kBytes };
 // Formats `value` for people, with about `digits` significant digits: 0.034 s is "34 ms", 0.905 as
 // kPercent is "90.5 %", 12300 is "12,300".
 std::string FormattedValue(double value, Unit unit, int digits = 3);
+inline std::string NumberText(double value) { return FormattedValue(value, Unit::kNumber); }
+inline std::string SecondsText(double value) { return FormattedValue(value, Unit::kSeconds); }
+inline std::string PercentText(double value) { return FormattedValue(value, Unit::kPercent); }
 
 // One axis of a plot: its range, unit and scale.
 struct Axis {

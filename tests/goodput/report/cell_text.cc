@@ -11,10 +11,6 @@
 namespace baton {
 namespace {
 
-std::string Number(double value) { return FormattedValue(value, Unit::kNumber); }
-std::string Seconds(double value) { return FormattedValue(value, Unit::kSeconds); }
-std::string Percent(double value) { return FormattedValue(value, Unit::kPercent); }
-
 size_t RatesOf(const Cell& cell) {
   std::vector<double> rates;
   for (const CellMode& mode : cell.modes) {
@@ -25,8 +21,8 @@ size_t RatesOf(const Cell& cell) {
 }
 
 std::string LoadSentence(const CellMode& mode, const MeasuredLoad& load) {
-  return absl::StrCat(mode.name, ": ", Number(load.verdict.goodput), " good requests/s of ",
-                      Number(load.verdict.offered_rate), " offered; attainment ",
+  return absl::StrCat(mode.name, ": ", NumberText(load.verdict.goodput), " good requests/s of ",
+                      NumberText(load.verdict.offered_rate), " offered; attainment ",
                       ShareText(load.attainment), " of ", load.attainment.count, ".");
 }
 
@@ -65,19 +61,19 @@ std::string CapacityText(const Capacity& capacity) {
     case Capacity::Where::kUnknown:
       return "unknown";
     case Capacity::Where::kBelow:
-      return absl::StrCat("less than ", Number(capacity.rate));
+      return absl::StrCat("less than ", NumberText(capacity.rate));
     case Capacity::Where::kAbove:
-      return absl::StrCat("at least ", Number(capacity.rate));
+      return absl::StrCat("at least ", NumberText(capacity.rate));
     case Capacity::Where::kWithin:
-      return absl::StrCat(Number(capacity.rate), " (", IntervalText(capacity.interval), ")");
+      return absl::StrCat(NumberText(capacity.rate), " (", IntervalText(capacity.interval), ")");
   }
   return "";
 }
 
 std::string ConfirmationText(const CellMode& mode) {
   if (mode.confirmed) {
-    return absl::StrCat("confirmed: fresh seeds met ", Number(mode.confirmed->met),
-                        "/s and missed ", Number(mode.confirmed->missed), "/s");
+    return absl::StrCat("confirmed: fresh seeds met ", NumberText(mode.confirmed->met),
+                        "/s and missed ", NumberText(mode.confirmed->missed), "/s");
   }
   return mode.finished ? "not confirmed" : "search not finished";
 }
@@ -85,16 +81,17 @@ std::string ConfirmationText(const CellMode& mode) {
 std::string IntervalText(const Interval& interval) {
   const bool no_low = interval.low <= 0, no_high = std::isinf(interval.high);
   if (no_low && no_high) return "unknown";
-  if (no_high) return absl::StrCat("from ", Number(interval.low));
-  if (no_low) return absl::StrCat("up to ", Number(interval.high));
-  return absl::StrCat(Number(interval.low), " to ", Number(interval.high));
+  if (no_high) return absl::StrCat("from ", NumberText(interval.low));
+  if (no_low) return absl::StrCat("up to ", NumberText(interval.high));
+  return absl::StrCat(NumberText(interval.low), " to ", NumberText(interval.high));
 }
 
 std::string RatioText(const Ratio& ratio) {
   if (ratio.IsUnknown()) return "unknown";
-  if (std::isinf(ratio.interval.high)) return absl::StrCat("at least ", Number(ratio.interval.low));
-  if (ratio.interval.low <= 0) return absl::StrCat("at most ", Number(ratio.interval.high));
-  return absl::StrCat(Number(ratio.value), " (", IntervalText(ratio.interval), ")");
+  if (std::isinf(ratio.interval.high))
+    return absl::StrCat("at least ", NumberText(ratio.interval.low));
+  if (ratio.interval.low <= 0) return absl::StrCat("at most ", NumberText(ratio.interval.high));
+  return absl::StrCat(NumberText(ratio.value), " (", IntervalText(ratio.interval), ")");
 }
 
 std::string RatioVerdict(const Ratio& ratio) {
@@ -106,15 +103,16 @@ std::string RatioVerdict(const Ratio& ratio) {
 
 std::string ShareText(const Share& share) {
   if (share.count == 0) return "–";
-  return absl::StrCat(Percent(share.value), " (", Percent(share.interval.low), " to ",
-                      Percent(share.interval.high), ")");
+  return absl::StrCat(PercentText(share.value), " (", PercentText(share.interval.low), " to ",
+                      PercentText(share.interval.high), ")");
 }
 
 std::string TargetsSentence(const SloTargets& targets) {
   std::vector<std::string> parts;
-  if (targets.ttft_s) parts.push_back(absl::StrCat("TTFT at most ", Seconds(*targets.ttft_s)));
-  if (targets.tpot_s) parts.push_back(absl::StrCat("TPOT at most ", Seconds(*targets.tpot_s)));
-  if (targets.e2e_s) parts.push_back(absl::StrCat("end to end at most ", Seconds(*targets.e2e_s)));
+  if (targets.ttft_s) parts.push_back(absl::StrCat("TTFT at most ", SecondsText(*targets.ttft_s)));
+  if (targets.tpot_s) parts.push_back(absl::StrCat("TPOT at most ", SecondsText(*targets.tpot_s)));
+  if (targets.e2e_s)
+    parts.push_back(absl::StrCat("end to end at most ", SecondsText(*targets.e2e_s)));
   return parts.empty() ? "no targets: every completed request is good"
                        : absl::StrJoin(parts, " and ");
 }
@@ -131,7 +129,7 @@ std::vector<std::string> VerdictSentences(const Cell& cell) {
   }
   const CellMode& winner = cell.modes[best];
   std::string first = absl::StrCat(winner.name, " sustains ", CapacityText(winner.capacity),
-                                   " requests/s at ", Percent(cell.goal), " attainment");
+                                   " requests/s at ", PercentText(cell.goal), " attainment");
   // Names the second-best mode first, and then all others.
   int second = -1;
   for (size_t i = 0; i < cell.modes.size(); ++i) {
@@ -167,8 +165,8 @@ std::vector<Finding> Findings(const MeasuredLoad& load) {
   const ClientLag& lag = verdict.lag;
   findings.push_back({lag.late > 0 ? Weight::kRemark : Weight::kFine,
                       absl::StrCat("the tool sent ", lag.late, " of ", lag.sent,
-                                   " requests more than 1 ms late (P99 ", Seconds(lag.p99_s),
-                                   ", worst ", Seconds(lag.worst_s), ")")});
+                                   " requests more than 1 ms late (P99 ", SecondsText(lag.p99_s),
+                                   ", worst ", SecondsText(lag.worst_s), ")")});
   std::vector<std::string> others;
   for (const auto& [outcome, count] : verdict.outcomes) {
     if (outcome != "completed" && count > 0) others.push_back(absl::StrCat(count, " ", outcome));

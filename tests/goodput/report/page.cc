@@ -13,10 +13,6 @@
 namespace baton {
 namespace {
 
-std::string Number(double value) { return FormattedValue(value, Unit::kNumber); }
-std::string Seconds(double value) { return FormattedValue(value, Unit::kSeconds); }
-std::string Percent(double value) { return FormattedValue(value, Unit::kPercent); }
-
 const char* ClassOf(Weight weight) {
   return weight == Weight::kFine ? "fine" : weight == Weight::kRemark ? "warn" : "bad";
 }
@@ -78,7 +74,10 @@ std::string CapacityTiles(const Cell& cell) {
     if (capacity.where != Capacity::Where::kUnknown) {
       const bool below_all = capacity.where == Capacity::Where::kBelow;
       const bool above_all = capacity.where == Capacity::Where::kAbove;
-      figure = absl::StrCat(below_all ? "< " : above_all ? "≥ " : "", Number(capacity.rate), "/s");
+      figure = absl::StrCat(below_all   ? "< "
+                            : above_all ? "≥ "
+                                        : "",
+                            NumberText(capacity.rate), "/s");
       below = absl::StrCat("95 %: ", IntervalText(capacity.interval));
     }
     if (mode.searched) {
@@ -92,18 +91,18 @@ std::string CapacityTiles(const Cell& cell) {
 std::string LoadTiles(const MeasuredLoad& load) {
   const auto& verdict = load.verdict;
   const auto percentiles = [](const Percentiles& of) {
-    return absl::StrCat("P50 ", Seconds(of.p50), ", P99 ", Seconds(of.p99));
+    return absl::StrCat("P50 ", SecondsText(of.p50), ", P99 ", SecondsText(of.p99));
   };
   return absl::StrCat("<div class=\"tiles\">\n",
-                      Tile("goodput", absl::StrCat(Number(verdict.goodput), "/s"),
-                           absl::StrCat("of ", Number(verdict.offered_rate), "/s offered")),
-                      Tile("attainment", Percent(load.attainment.value),
-                           absl::StrCat("95 %: ", Percent(load.attainment.interval.low), " to ",
-                                        Percent(load.attainment.interval.high))),
-                      Tile("TTFT, P90", Seconds(verdict.ttft.p90), percentiles(verdict.ttft)),
-                      Tile("TPOT, P90", Seconds(verdict.tpot.p90), percentiles(verdict.tpot)),
-                      Tile("tokens in time", absl::StrCat(Number(verdict.token_goodput), "/s"),
-                           absl::StrCat("of ", Number(verdict.token_rate), "/s received")),
+                      Tile("goodput", absl::StrCat(NumberText(verdict.goodput), "/s"),
+                           absl::StrCat("of ", NumberText(verdict.offered_rate), "/s offered")),
+                      Tile("attainment", PercentText(load.attainment.value),
+                           absl::StrCat("95 %: ", PercentText(load.attainment.interval.low), " to ",
+                                        PercentText(load.attainment.interval.high))),
+                      Tile("TTFT, P90", SecondsText(verdict.ttft.p90), percentiles(verdict.ttft)),
+                      Tile("TPOT, P90", SecondsText(verdict.tpot.p90), percentiles(verdict.tpot)),
+                      Tile("tokens in time", absl::StrCat(NumberText(verdict.token_goodput), "/s"),
+                           absl::StrCat("of ", NumberText(verdict.token_rate), "/s received")),
                       "</div>\n");
 }
 
@@ -129,7 +128,7 @@ std::string CellSection(const Cell& cell, size_t number, bool alone) {
   absl::StrAppend(&html, Plots(plots));
 
   absl::StrAppend(
-      &html, "<h3>Latencies at ", Number(cell.ReferenceRate()),
+      &html, "<h3>Latencies at ", NumberText(cell.ReferenceRate()),
       " requests/s</h3>\n<p class=\"soft\">Of each mode the load nearest to that rate. The "
       "curves count every offered request; the table's percentiles only completed ones."
       "</p>\n",
@@ -150,7 +149,7 @@ std::string CellSection(const Cell& cell, size_t number, bool alone) {
     const MeasuredLoad* load = LoadNear(cell.modes[i], cell.ReferenceRate());
     if (load == nullptr) continue;
     absl::StrAppend(&html, "<details", i == 0 ? " open=\"open\"" : "", "><summary>",
-                    XmlEscaped(cell.modes[i].name), " at ", Number(load->run.rate),
+                    XmlEscaped(cell.modes[i].name), " at ", NumberText(load->run.rate),
                     " requests/s</summary>\n", Plots(TimelinePlots(*load)), "</details>\n");
   }
   absl::StrAppend(&html, "<h3>Integrity</h3>\n", IntegritySection(cell),

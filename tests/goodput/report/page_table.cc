@@ -14,10 +14,6 @@
 namespace baton {
 namespace {
 
-std::string Number(double value) { return FormattedValue(value, Unit::kNumber); }
-std::string Seconds(double value) { return FormattedValue(value, Unit::kSeconds); }
-std::string Percent(double value) { return FormattedValue(value, Unit::kPercent); }
-
 // Builds an HTML table from rows of plain-text cells.
 class Table {
  public:
@@ -68,11 +64,11 @@ std::string OverviewTable(const std::vector<Cell>& cells) {
                                  XmlEscaped(cell.title), "</a>",
                                  cell.partial ? " <span class=\"badge bad\">PARTIAL</span>" : ""));
     std::vector<std::string> targets;
-    if (cell.targets.ttft_s) targets.push_back(Seconds(*cell.targets.ttft_s));
-    if (cell.targets.tpot_s) targets.push_back(Seconds(*cell.targets.tpot_s));
-    if (cell.targets.e2e_s) targets.push_back(Seconds(*cell.targets.e2e_s));
+    if (cell.targets.ttft_s) targets.push_back(SecondsText(*cell.targets.ttft_s));
+    if (cell.targets.tpot_s) targets.push_back(SecondsText(*cell.targets.tpot_s));
+    if (cell.targets.e2e_s) targets.push_back(SecondsText(*cell.targets.e2e_s));
     table.Add(targets.empty() ? "–" : absl::StrJoin(targets, " / "));
-    table.Add(Percent(cell.goal));
+    table.Add(PercentText(cell.goal));
     int second = -1;
     for (const std::string& name : names) {
       std::string text = "–", attributes;
@@ -115,17 +111,17 @@ std::string LatencyTable(const Cell& cell) {
     const Verdict& verdict = load->verdict;
     table.Begin();
     table.Add(mode.name);
-    table.Add(Number(verdict.offered_rate));
-    table.Add(Percent(load->attainment.value));
-    table.Add(Number(verdict.goodput));
-    table.Add(Number(verdict.strict_goodput));
+    table.Add(NumberText(verdict.offered_rate));
+    table.Add(PercentText(load->attainment.value));
+    table.Add(NumberText(verdict.goodput));
+    table.Add(NumberText(verdict.strict_goodput));
     for (const Percentiles* of : {&verdict.ttft, &verdict.tpot}) {
-      for (const double value : {of->p50, of->p90, of->p99}) table.Add(Seconds(value));
+      for (const double value : {of->p50, of->p90, of->p99}) table.Add(SecondsText(value));
     }
-    table.Add(Seconds(verdict.w10.p90));
-    table.Add(Seconds(verdict.e2e.p50));
-    table.Add(Seconds(verdict.e2e.p99));
-    table.Add(Number(verdict.token_goodput));
+    table.Add(SecondsText(verdict.w10.p90));
+    table.Add(SecondsText(verdict.e2e.p50));
+    table.Add(SecondsText(verdict.e2e.p99));
+    table.Add(NumberText(verdict.token_goodput));
     table.End();
   }
   return table.Html();
@@ -140,10 +136,11 @@ std::string QuartileTable(const Cell& cell) {
     table.Add(mode.name);
     for (size_t i = 0; i < 4; ++i) {
       const PromptQuartile& quartile = load->verdict.quartiles[i];
-      table.Add(quartile.offered == 0
-                    ? "–"
-                    : absl::StrCat(Percent(static_cast<double>(quartile.good) / quartile.offered),
-                                   " (", QuartileName(*load, i), ")"));
+      table.Add(
+          quartile.offered == 0
+              ? "–"
+              : absl::StrCat(PercentText(static_cast<double>(quartile.good) / quartile.offered),
+                             " (", QuartileName(*load, i), ")"));
     }
     table.End();
   }
@@ -155,7 +152,7 @@ std::string LossSection(const Cell& cell, size_t mode) {
   if (load == nullptr) return "";
   const LossTable losses = LossesOf(load->run);
   const std::string where =
-      absl::StrCat(cell.modes[mode].name, " at ", Number(load->run.rate), "/s");
+      absl::StrCat(cell.modes[mode].name, " at ", NumberText(load->run.rate), "/s");
   if (losses.lost == 0)
     return absl::StrCat("<p>", XmlEscaped(where), ": no request missed its targets.</p>\n");
   Table table({absl::StrCat(where, ": ", losses.lost, " of ", load->verdict.offered, " missed, by"),
@@ -176,7 +173,7 @@ std::string LossSection(const Cell& cell, size_t mode) {
                              SvgNumber(static_cast<double>(count) / losses.lost), "\""));
     }
     table.Add(absl::StrCat(losses.Total(loss)));
-    table.Add(Percent(static_cast<double>(losses.Total(loss)) / losses.lost));
+    table.Add(PercentText(static_cast<double>(losses.Total(loss)) / losses.lost));
     table.End();
   }
   return table.Html();
@@ -209,8 +206,8 @@ std::string IntegritySection(const Cell& cell) {
       if (fine) continue;
       for (const Finding& finding : findings) {
         if (finding.weight != Weight::kFine)
-          item(finding.weight, absl::StrCat(mode.name, " at ", Number(load.run.rate), "/s, seed ",
-                                            load.run.seed, ": ", finding.text));
+          item(finding.weight, absl::StrCat(mode.name, " at ", NumberText(load.run.rate),
+                                            "/s, seed ", load.run.seed, ": ", finding.text));
       }
     }
   }
@@ -224,7 +221,7 @@ std::string IntegritySection(const Cell& cell) {
   }
   item(Weight::kFine,
        absl::StrCat(clean, " of ", loads, " loads leave nothing to remark; ", sent,
-                    " requests sent, the latest ", Seconds(worst_lag), " after its time"));
+                    " requests sent, the latest ", SecondsText(worst_lag), " after its time"));
   return absl::StrCat(html, "</ul>\n");
 }
 
@@ -235,17 +232,17 @@ std::string LoadsTable(const Cell& cell) {
     for (const MeasuredLoad& load : mode.loads) {
       table.Begin();
       table.Add(mode.name);
-      table.Add(Number(load.run.rate));
+      table.Add(NumberText(load.run.rate));
       table.Add(load.run.partial ? "PARTIAL" : load.purpose.empty() ? "run" : load.purpose);
       table.Add(absl::StrCat(load.run.seed));
-      table.Add(Seconds(load.verdict.window_s));
+      table.Add(SecondsText(load.verdict.window_s));
       table.Add(absl::StrCat(load.verdict.offered));
       table.Add(ShareText(load.attainment));
-      table.Add(Percent(load.ttft_share.value));
-      table.Add(Percent(load.tpot_share.value));
-      table.Add(Number(load.verdict.goodput));
-      table.Add(Seconds(load.verdict.ttft.p90));
-      table.Add(Seconds(load.verdict.tpot.p90));
+      table.Add(PercentText(load.ttft_share.value));
+      table.Add(PercentText(load.tpot_share.value));
+      table.Add(NumberText(load.verdict.goodput));
+      table.Add(SecondsText(load.verdict.ttft.p90));
+      table.Add(SecondsText(load.verdict.tpot.p90));
       table.End();
     }
   }
@@ -285,8 +282,8 @@ std::string EnvironmentTable(const Cell& cell) {
       note("tool", absl::StrCat("baton-goodput ", run.tool_version));
       if (run.unloaded) {
         note("unloaded latency",
-             absl::StrCat("TTFT ", Seconds(run.unloaded->ttft_s), ", TPOT ",
-                          Seconds(run.unloaded->tpot_s), ", of ", run.unloaded->probes,
+             absl::StrCat("TTFT ", SecondsText(run.unloaded->ttft_s), ", TPOT ",
+                          SecondsText(run.unloaded->tpot_s), ", of ", run.unloaded->probes,
                           " requests one by one (", run.unloaded->prompt_tokens, " + ",
                           run.unloaded->output_tokens, " tokens)"));
       }

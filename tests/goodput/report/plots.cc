@@ -13,7 +13,6 @@ namespace {
 constexpr char kRateLabel[] = "offered requests/s";
 
 std::string RateText(double rate) { return FormattedValue(rate, Unit::kNumber); }
-std::string PercentText(double share) { return FormattedValue(share, Unit::kPercent); }
 
 std::vector<Probe> ProbesOfMode(const CellMode& mode,
                                 std::vector<uint8_t> MeasuredLoad::*outcomes) {

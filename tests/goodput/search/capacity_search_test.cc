@@ -128,7 +128,7 @@ TEST(CapacitySearchTest, WhatTheConfirmationRefutesIsSearchedAgain) {
 }
 
 // Returns the outcomes of `offered` requests with `misses` spread evenly.
-std::vector<uint8_t> Outcomes(size_t offered, size_t misses) {
+std::vector<uint8_t> EvenOutcomes(size_t offered, size_t misses) {
   std::vector<uint8_t> good(offered, 1);
   for (size_t i = 0; i < misses; ++i) good[i * offered / misses] = 0;
   return good;
@@ -151,11 +151,11 @@ TEST(CapacitySearchTest, AConfirmationThatMissesTheGoalByItsValueIsNone) {
     CapacitySearch search = AboutToConfirm(kLongEnough);
     EXPECT_NEAR(search.Next()->rate, 0.95 * 5.3, 0.1);
     if (above) {
-      search.Add(Outcomes(300, 0));
+      search.Add(EvenOutcomes(300, 0));
       ASSERT_EQ(search.Next()->purpose, ProbePlan::Purpose::kConfirmAbove);
       EXPECT_NEAR(search.Next()->rate, 1.05 * 5.3, 0.1);
     }
-    const std::vector<uint8_t> wrong = above ? Outcomes(300, 27) : Outcomes(300, 33);
+    const std::vector<uint8_t> wrong = above ? EvenOutcomes(300, 27) : EvenOutcomes(300, 33);
     const double rate = search.Next()->rate;
     const uint64_t seed = search.Next()->seed;
     search.Add(wrong);  // The result is uncertain, so the rate is loaded once more.
@@ -174,10 +174,10 @@ TEST(CapacitySearchTest, AConfirmationThatMissesTheGoalByItsValueIsNone) {
 
 TEST(CapacitySearchTest, ASecondLoadMayRightAConfirmationThatWasUndecided) {
   CapacitySearch search = AboutToConfirm(kLongEnough);
-  search.Add(Outcomes(300, 33));
-  search.Add(Outcomes(300, 20));
+  search.Add(EvenOutcomes(300, 33));
+  search.Add(EvenOutcomes(300, 20));
   ASSERT_EQ(search.Next()->purpose, ProbePlan::Purpose::kConfirmAbove);
-  search.Add(Outcomes(300, 200));
+  search.Add(EvenOutcomes(300, 200));
   EXPECT_TRUE(search.finished());
   EXPECT_TRUE(search.confirmed()) << absl::StrJoin(search.Notes(), "\n");
 }
@@ -191,7 +191,7 @@ TEST(CapacitySearchTest, AConfirmationIsNoShorterThanAProbe) {
       ASSERT_TRUE(search.Next().has_value());
       EXPECT_GE(search.Next()->window_s, options.probe_s);
       EXPECT_GE(search.Next()->window_s * search.Next()->rate, options.min_requests * 0.999);
-      search.Add(Outcomes(500, 0));
+      search.Add(EvenOutcomes(500, 0));
     }
   }
 }
@@ -200,17 +200,18 @@ TEST(CapacitySearchTest, AConfirmationIsNoShorterThanAProbe) {
 TEST(CapacitySearchTest, ALoadThatCouldNotRefuteDoesNotConfirm) {
   const SearchOptions options{.goal = 0.99, .first_rate = 1, .probe_s = 30, .longest_s = 60};
   CapacitySearch tight = AboutToConfirm(options);
-  tight.Add(Outcomes(300, 0));
+  tight.Add(EvenOutcomes(300, 0));
   EXPECT_TRUE(tight.finished());
   EXPECT_FALSE(tight.confirmed());
   EXPECT_THAT(tight.Notes(), Contains(AllOf(HasSubstr("5 % above the capacity found was not tried"),
                                             HasSubstr("99 % to be met takes 420 requests, 7"),
                                             HasSubstr("the longest for one rate is 60 s"))));
   CapacitySearch longer = AboutToConfirm({.goal = 0.99, .probe_s = 30, .longest_s = 120});
-  longer.Add(Outcomes(300, 0));
+  longer.Add(EvenOutcomes(300, 0));
   ASSERT_FALSE(longer.finished());
   EXPECT_GT(longer.Next()->window_s * longer.Next()->rate, 400);
-  longer.Add(Outcomes(300, 4));  // Attainment is 98.7 %, but with fewer requests than were planned.
+  longer.Add(
+      EvenOutcomes(300, 4));  // Attainment is 98.7 %, but with fewer requests than were planned.
   EXPECT_FALSE(longer.confirmed());
 }
 
@@ -220,11 +221,11 @@ TEST(CapacitySearchTest, WhatIsConfirmedHoldsTheCapacityThatIsTold) {
   while (search.Next() && search.Next()->purpose != ProbePlan::Purpose::kConfirmAt)
     search.Add(server.Run(*search.Next()));
   ASSERT_TRUE(search.Next().has_value());
-  search.Add(Outcomes(100, 9));  // The attainment meets the goal, but not with certainty.
+  search.Add(EvenOutcomes(100, 9));  // The attainment meets the goal, but not with certainty.
   ASSERT_EQ(search.Next()->purpose, ProbePlan::Purpose::kConfirmAbove);
   // All requests of the load at 5 % above the capacity are good. This shifts the fitted curve so
   // much that the capacity over all loads is below the rates of both confirming loads.
-  search.Add(Outcomes(3000, 3000));
+  search.Add(EvenOutcomes(3000, 3000));
   ASSERT_TRUE(search.finished());
   EXPECT_LT(Capacities({search.probes()}, 0.9, 0).of(0).rate,
             search.probes()[search.probes().size() - 2].rate);
