@@ -6,7 +6,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
+
+#include "common/base/json.h"
 
 namespace baton {
 namespace {

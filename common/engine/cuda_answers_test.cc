@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/engine/answer_bounds.h"
 #include "common/engine/clear_sample.h"
 #include "common/engine/engine_host.h"

@@ -3,9 +3,8 @@
 #include <fstream>
 #include <random>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/engine/fake_model.h"
 #include "common/engine/one_process.h"
 #include "gmock/gmock.h"

@@ -3,9 +3,8 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/engine/one_process.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"

@@ -29,9 +29,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "common/base/json.h"
 #include "common/base/status_macros.h"
 #include "common/fetch/http_client.h"
-#include "nlohmann/json.hpp"
 
 namespace baton {
 namespace {

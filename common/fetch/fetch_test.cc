@@ -21,9 +21,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/base/json.h"
 #include "common/base/scratch_folder.h"
 #include "common/fetch/hub_for_tests.h"
-#include "nlohmann/json.hpp"
 
 namespace baton {
 namespace {

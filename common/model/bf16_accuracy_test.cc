@@ -8,9 +8,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/model/model.h"
 #include "common/model/test_folder.h"
 #include "kernels/cpu/cpu_backend.h"

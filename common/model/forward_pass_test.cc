@@ -7,10 +7,10 @@
 #include <random>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
+#include "common/base/json.h"
 #include "common/model/model.h"
 #include "common/model/reference_backend.h"
 #include "common/model/test_folder.h"

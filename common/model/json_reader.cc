@@ -6,12 +6,12 @@
 #include <utility>
 
 #include <fcntl.h>
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/base/lfs_pointer.h"
 #include "common/base/status_macros.h"
 #include "common/model/folder_advice.h"

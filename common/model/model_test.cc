@@ -20,9 +20,9 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr char kWeights[] = "model.safetensors";
+constexpr char kWeightFile[] = "model.safetensors";
 
-absl::Status Load(const TestFolder& folder) {
+absl::Status LoadFolder(const TestFolder& folder) {
   ReferenceBackend backend;
   return Model::Load(folder.path(), &backend).status();
 }
@@ -142,9 +142,9 @@ TEST(ModelTest, FingerprintIsOfConfigurationAndWeightsAndNotOfPlace) {
     EXPECT_EQ(FingerprintOf(a.path()) == original, change.contains("vocab_size")) << change;
   }
   WriteTinyModel(a);
-  std::string weights = a.Read(kWeights);
+  std::string weights = a.Read(kWeightFile);
   weights.back() ^= 1;
-  a.Write(kWeights, weights);
+  a.Write(kWeightFile, weights);
   EXPECT_NE(FingerprintOf(a.path()), original);
 }
 
@@ -154,13 +154,13 @@ TEST(ModelTest, ElementTypesMayMix) {
   const auto expected = TinyLogits(folder.path());
   for (const char* matrices : {"F32", "F16", "BF16"}) {
     for (const char* vectors : {"F32", "F16", "BF16"}) {
-      folder.Write(kWeights, SafetensorsBytes(TinyTensors(matrices, vectors)));
+      folder.Write(kWeightFile, SafetensorsBytes(TinyTensors(matrices, vectors)));
       EXPECT_EQ(TinyLogits(folder.path()), expected) << matrices << " " << vectors;
     }
   }
   auto mixed = TinyTensors("BF16");
   mixed.back().dtype = "F16";
-  folder.Write(kWeights, SafetensorsBytes(mixed));
+  folder.Write(kWeightFile, SafetensorsBytes(mixed));
   EXPECT_EQ(TinyLogits(folder.path()), expected);
   ReferenceBackend backend;
   EXPECT_EQ((*Model::Load(folder.path(), &backend))->weight_type(), DType::kF32);
@@ -172,7 +172,7 @@ TEST(ModelTest, DataAtAnyAlignment) {
   WriteTinyModel(folder);
   const auto expected = TinyLogits(folder.path());
   for (const int padding : {1, 2, 3}) {
-    folder.Write(kWeights, SafetensorsBytes(TinyTensors(), padding));
+    folder.Write(kWeightFile, SafetensorsBytes(TinyTensors(), padding));
     EXPECT_EQ(TinyLogits(folder.path()), expected);
   }
 }
@@ -182,23 +182,23 @@ TEST(ModelTest, TensorsThatFollowFromTheRestAreIgnored) {
   WriteTinyModel(folder);
   auto tensors = TinyTensors();
   tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {1}});
-  folder.Write(kWeights, SafetensorsBytes(tensors));
-  EXPECT_TRUE(Load(folder).ok()) << Load(folder);
+  folder.Write(kWeightFile, SafetensorsBytes(tensors));
+  EXPECT_TRUE(LoadFolder(folder).ok()) << LoadFolder(folder);
   folder.EditJson("config.json", [](json& config) { config["tie_word_embeddings"] = true; });
   // The checkpoint has lm_head.weight, which tied embeddings do not need.
-  EXPECT_TRUE(Load(folder).ok()) << Load(folder);
+  EXPECT_TRUE(LoadFolder(folder).ok()) << LoadFolder(folder);
 }
 
 TEST(ModelTest, FileChangedAfterOpeningIsNoticed) {
   TestFolder folder;
   WriteTinyModel(folder);
-  const auto file = SafetensorsFile::Open(folder.File(kWeights));
+  const auto file = SafetensorsFile::Open(folder.File(kWeightFile));
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_TRUE((*file)->CheckUnchanged().ok());
   char byte;
-  const uint64_t last = folder.Read(kWeights).size() - 1;
+  const uint64_t last = folder.Read(kWeightFile).size() - 1;
   EXPECT_TRUE((*file)->Read(last, &byte, 1).ok());
-  std::filesystem::resize_file(folder.File(kWeights), last);
+  std::filesystem::resize_file(folder.File(kWeightFile), last);
   EXPECT_EQ((*file)->Read(last, &byte, 1).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ((*file)->CheckUnchanged().code(), absl::StatusCode::kFailedPrecondition);
 }

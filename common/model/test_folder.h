@@ -4,10 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/json.h"
 #include "common/base/scratch_folder.h"
 #include "common/model/model_config.h"
 

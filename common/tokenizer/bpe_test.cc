@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "common/tokenizer/encode_stop.h"
 #include "common/tokenizer/tokenizer_testdata.h"
 

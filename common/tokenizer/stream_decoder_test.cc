@@ -6,11 +6,11 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/json.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/tokenizer_testdata.h"
 #include "common/tokenizer/utf8.h"

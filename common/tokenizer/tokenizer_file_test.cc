@@ -8,9 +8,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/tokenizer/tokenizer_testdata.h"
 

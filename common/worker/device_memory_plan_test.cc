@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/base/scratch_folder.h"
 #include "common/engine/engine.h"
 #include "common/worker/model_host.h"

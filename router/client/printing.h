@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "baton/v1/inference.pb.h"
-#include "nlohmann/json.hpp"
+#include "common/base/json.h"
 
 namespace baton {
 

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
-#include "nlohmann/json.hpp"
+#include "common/base/json.h"
 
 namespace baton {
 

@@ -3,11 +3,10 @@
 #include <cstdio>
 #include <fstream>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/json.h"
 
 namespace baton {
 

@@ -6,9 +6,8 @@
 #include <fstream>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/model/random_weights.h"
 
 namespace baton {

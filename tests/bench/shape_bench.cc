@@ -14,12 +14,11 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/json.h"
 #include "common/base/program.h"
 #include "common/engine/engine.h"
 #include "kernels/cpu/cpu_backend.h"

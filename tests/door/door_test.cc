@@ -16,8 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/json.h"
 #include "common/base/scratch_folder.h"
-#include "nlohmann/json.hpp"
 #include "tests/shell/run_shell.h"
 
 namespace baton {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include <google/protobuf/util/message_differencer.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"

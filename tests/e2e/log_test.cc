@@ -9,7 +9,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <signal.h>
 
 #include "absl/strings/match.h"
@@ -17,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/host_port.h"
+#include "common/base/json.h"
 #include "common/base/scratch_folder.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"

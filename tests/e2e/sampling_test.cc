@@ -7,10 +7,10 @@
 #include <thread>
 #include <vector>
 
-#include <nlohmann/json.hpp>
 #include <signal.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"

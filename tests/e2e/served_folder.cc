@@ -5,7 +5,8 @@
 #include <filesystem>
 #include <string>
 
-#include <nlohmann/json.hpp>
+#include "common/base/json.h"
+
 
 namespace baton {
 namespace {

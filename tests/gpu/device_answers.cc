@@ -13,11 +13,10 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/json.h"
 #include "common/base/program.h"
 #include "common/base/status_macros.h"
 #include "common/engine/answer_bounds.h"

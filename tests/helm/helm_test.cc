@@ -20,9 +20,9 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/json.h"
 #include "common/base/program.h"
 #include "common/base/scratch_folder.h"
-#include "nlohmann/json.hpp"
 #include "tests/helm/helm_harness.h"
 
 namespace baton {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "nlohmann/json.hpp"
+#include "common/base/json.h"
 #include "tests/helm/helm_harness.h"
 
 namespace baton {

@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "nlohmann/json.hpp"
+#include "common/base/json.h"
 #include "tests/metrics/metrics_document.h"
 
 namespace baton {

@@ -8,9 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/base/scratch_folder.h"
 
 namespace baton {

@@ -6,9 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/base/status_macros.h"
 #include "common/model/model.h"
 #include "tests/bench/random_checkpoint.h"

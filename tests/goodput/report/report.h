@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "nlohmann/json.hpp"
+#include "common/base/json.h"
 #include "tests/goodput/plot/svg.h"
 #include "tests/goodput/report/cell.h"
 

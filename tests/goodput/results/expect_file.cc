@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "nlohmann/json.hpp"
+#include "common/base/json.h"
 #include "tests/goodput/results/object_reader.h"
 #include "tests/goodput/results/run_file.h"
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "nlohmann/json.hpp"
+#include "common/base/json.h"
 
 namespace baton {
 

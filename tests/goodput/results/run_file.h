@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "nlohmann/json.hpp"
+#include "common/base/json.h"
 #include "tests/goodput/results/record.h"
 
 namespace baton {

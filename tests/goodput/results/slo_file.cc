@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "nlohmann/json.hpp"
+#include "common/base/json.h"
 #include "tests/goodput/results/json_text.h"
 #include "tests/goodput/results/object_reader.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "nlohmann/json.hpp"
+#include "common/base/json.h"
 #include "tests/goodput/results/record.h"
 #include "tests/goodput/search/capacity_search.h"
 

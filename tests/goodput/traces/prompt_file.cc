@@ -6,8 +6,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/base/status_macros.h"
-#include "nlohmann/json.hpp"
 #include "tests/goodput/results/object_reader.h"
 
 namespace baton {

@@ -11,8 +11,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "common/base/json.h"
 #include "common/base/status_macros.h"
-#include "nlohmann/json.hpp"
 #include "tests/goodput/results/object_reader.h"
 #include "tests/goodput/traces/length_distribution.h"
 
