@@ -49,7 +49,7 @@ class JsonValue {
   friend struct JsonStorage;
   JsonValue() = default;
 
-  // A simdjson::dom::element. json_value.cc checks the size.
+  // The bytes of a simdjson::dom::element. json_value.cc checks that they have its size.
   alignas(void*) std::array<std::byte, 2 * sizeof(void*)> element_ = {};
 };
 

@@ -55,7 +55,8 @@ run_tests() {
 # since the revision, separated by |. See the script of the same name.
 changed_tests() {
   configure "$1" OFF
-  # CMake runs again if a CMakeLists.txt is newer. Otherwise ninja would tell of nothing else.
+  # Runs CMake again if a CMakeLists.txt is newer. If that were still to be done, `ninja -n` would
+  # name this step alone, and no program.
   ninja -C "$build" --quiet build.ninja >&2 || return 1
   "$top/tests/commands/changed_tests" "$build" "$top" "$2" | paste -sd '|'
 }
