@@ -10,8 +10,7 @@ namespace {
 TEST(DeviceSamplerMutationsTest, AllAreCaught) {
   const mutations::MutationReport report = mutations::TryMutations(
       mutations::AllMutations(),
-      [](uint64_t seed) { return RunSampleCases({.seed = seed, .check = true}); },
-      /*seeds=*/1);
+      [](uint64_t seed) { return RunSampleCase(static_cast<int>(seed)); }, kSampleCases);
   EXPECT_EQ(report.unmutated, absl::OkStatus());
   EXPECT_THAT(report.missed, testing::IsEmpty());
   EXPECT_THAT(

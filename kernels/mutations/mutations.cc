@@ -61,20 +61,21 @@ void ForgetReached() {
 MutationReport TryMutations(absl::Span<const Mutation> mutations,
                             const std::function<absl::Status(uint64_t seed)>& judge, int seeds) {
   MutationReport report;
-  ForgetReached();
+  std::vector<std::vector<int>> seeds_of(mutations.size());  // those that reach the mutation's code
   for (int seed = 0; seed < seeds; ++seed) {
+    ForgetReached();
     report.unmutated = judge(seed);
     if (!report.unmutated.ok()) return report;
+    for (size_t i = 0; i < mutations.size(); ++i) {
+      if (WasReached(mutations[i].number)) seeds_of[i].push_back(seed);
+    }
   }
-  std::vector<Mutation> tried;
-  for (const Mutation& mutation : mutations) {
-    if (WasReached(mutation.number)) tried.push_back(mutation);
-  }
-  for (const Mutation& mutation : tried) {
-    const ScopedMutation is_on(mutation.number);
-    bool caught = false;
-    for (int seed = 0; seed < seeds && !caught; ++seed) caught = !judge(seed).ok();
-    (caught ? report.caught : report.missed).push_back(mutation);
+  for (size_t i = 0; i < mutations.size(); ++i) {
+    if (seeds_of[i].empty()) continue;
+    const ScopedMutation is_on(mutations[i].number);
+    const bool caught = std::any_of(seeds_of[i].begin(), seeds_of[i].end(),
+                                    [&](int seed) { return !judge(seed).ok(); });
+    (caught ? report.caught : report.missed).push_back(mutations[i]);
   }
   return report;
 }

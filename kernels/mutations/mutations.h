@@ -60,7 +60,8 @@ struct MutationReport {
 // Tests a test. `judge` runs code of the mutated copy with inputs that depend on the seed, and
 // returns the first error that it finds. First, `judge` is called with seeds 0 to seeds - 1 without
 // a mutation, and must find no error. Then each of `mutations` whose code was reached in these runs
-// is tried: `judge` is called with one seed after the other until it finds an error.
+// is tried: `judge` is called with one after the other of the seeds that reached the code, until it
+// finds an error.
 MutationReport TryMutations(absl::Span<const Mutation> mutations,
                             const std::function<absl::Status(uint64_t seed)>& judge, int seeds = 6);
 

@@ -79,17 +79,22 @@ std::vector<int> ChosenCases(int cases) {
   return chosen;
 }
 
+absl::Status RunCase(const KernelCase& kernel_case, int i, const TestedKernels& tested,
+                     const simt::SimtOptions& options) {
+  KernelTrial trial(1000 + i, &tested);
+  trial.options = options;
+  trial.options.seed += i;
+  kernel_case.run(trial, i);
+  if (trial.status().ok()) return absl::OkStatus();
+  return absl::Status(trial.status().code(),
+                      absl::StrCat("case ", i, ": ", trial.status().message()));
+}
+
 absl::Status RunCases(const KernelCase& kernel_case, const TestedKernels& tested,
                       const simt::SimtOptions& options) {
   for (const int i : ChosenCases(kernel_case.cases)) {
-    KernelTrial trial(1000 + i, &tested);
-    trial.options = options;
-    trial.options.seed += i;
-    kernel_case.run(trial, i);
-    if (!trial.status().ok()) {
-      return absl::Status(trial.status().code(),
-                          absl::StrCat("case ", i, ": ", trial.status().message()));
-    }
+    const absl::Status status = RunCase(kernel_case, i, tested, options);
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -23,7 +23,10 @@ struct KernelCase {
 // returns at most that many of them, evenly spread: under compute-sanitizer each case takes long.
 std::vector<int> ChosenCases(int cases);
 
-// Runs the chosen cases until one fails. The number of a case is added to the seed.
+// Runs one case. Its number `i` is added to the seed.
+absl::Status RunCase(const KernelCase& kernel_case, int i, const TestedKernels& tested,
+                     const simt::SimtOptions& options = {});
+// Runs the chosen cases until one fails.
 absl::Status RunCases(const KernelCase& kernel_case, const TestedKernels& tested,
                       const simt::SimtOptions& options = {});
 

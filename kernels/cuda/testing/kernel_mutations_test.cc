@@ -19,10 +19,11 @@ class KernelMutationsTest : public testing::Test {
   static void ExpectAllCaught(const KernelCase& kernel_case, size_t count) {
     const mutations::MutationReport report = mutations::TryMutations(
         mutations::AllMutations(),
-        [&](uint64_t seed) {
-          return RunCases(kernel_case, {EmulatedKernels(), nullptr}, {.seed = seed});
+        [&](uint64_t n) {
+          return RunCase(kernel_case, static_cast<int>(n % kernel_case.cases),
+                         {EmulatedKernels(), nullptr}, {.seed = n / kernel_case.cases});
         },
-        /*seeds=*/2);
+        /*seeds=*/kernel_case.cases);
     EXPECT_EQ(report.unmutated, absl::OkStatus());
     EXPECT_THAT(report.missed, testing::IsEmpty());
     EXPECT_EQ(report.caught.size(), count) << testing::PrintToString(report.caught);
