@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -108,11 +109,21 @@ absl::StatusOr<std::byte*> EmulatedMemory::Allocate(size_t bytes, bool interproc
                     .generation = ++last_generation_};
   generations_[(begin - base_) / kPage] = last_generation_;
   free_bytes_ -= wanted;
-  OpenMemory open(this);
-  memset(begin, kUnwrittenByte, bytes);
-  memcpy(begin + bytes, Margin(begin + bytes), kMargin);
-  memset(begin + bytes + kMargin, kUnwrittenByte, wanted - bytes - kMargin);
+  Wipe(begin, wanted);
+  Write(begin + bytes, Margin(begin + bytes), kMargin);
   return begin;
+}
+
+void EmulatedMemory::Write(const std::byte* to, const uint8_t* from, size_t bytes) {
+  const ssize_t wrote = pwrite(file_, from, bytes, static_cast<off_t>(to - base_));
+  BATON_CHECK(wrote == static_cast<ssize_t>(bytes)) << strerror(errno);
+}
+
+void EmulatedMemory::Wipe(const std::byte* begin, size_t bytes) {
+  static const std::vector<uint8_t> unwritten(1 << 16, kUnwrittenByte);
+  for (size_t done = 0; done < bytes; done += unwritten.size()) {
+    Write(begin + done, unwritten.data(), std::min(bytes - done, unwritten.size()));
+  }
 }
 
 void EmulatedMemory::Free(std::byte* memory) {
@@ -126,8 +137,7 @@ void EmulatedMemory::Free(std::byte* memory) {
     fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, memory - base_,
               it->second.mapped_bytes);
   } else {
-    OpenMemory open(this);
-    memset(memory, kUnwrittenByte, it->second.mapped_bytes);
+    Wipe(memory, it->second.mapped_bytes);
   }
   free_bytes_ += it->second.mapped_bytes;
   pieces_.erase(it);

@@ -77,6 +77,10 @@ class EmulatedMemory {
  private:
   EmulatedMemory() = default;
   void Protect(int protection);
+  // Write to own memory through its file. This is faster than Open() and Close(), which change all
+  // pages. Wipe fills memory with the byte of new memory.
+  void Write(const std::byte* to, const uint8_t* from, size_t bytes);
+  void Wipe(const std::byte* begin, size_t bytes);
   static void UnmapPiece(std::byte* begin, const Piece& piece);
 
   int file_ = -1;
