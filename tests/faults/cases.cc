@@ -11,8 +11,8 @@
 namespace baton {
 namespace {
 
-constexpr int kAlone = 48;
-constexpr int kConversations = 12;
+constexpr int kAlone = 24;
+constexpr int kConversations = 6;
 constexpr int kTurns = 4;
 constexpr int kDocuments = 3;
 

@@ -320,7 +320,7 @@ TEST(TtftSimTest, ShortPromptsDoNotWaitForLongOnes) {
 TEST(SickWorkersSimTest, OneOfThreeDecodeWorkersGivesWhatItGivesAlone) {
   SetLogLevel(Severity::kError);
   using Health = SimCluster::Health;
-  constexpr int kSeconds = 40, kWarm = 15;
+  constexpr int kSeconds = 28, kWarm = 12;
   for (const v1::ServingMode mode :
        {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED, v1::SERVING_MODE_AUTO}) {
     SimCluster::Options options = Cluster(1, mode);

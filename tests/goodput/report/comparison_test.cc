@@ -167,7 +167,7 @@ TEST(ComparisonTest, WhatIsPartialOrInvalidIsTold) {
 // Every request is good, although high TTFTs come in bursts.
 TEST(ComparisonTest, NoiseOfLatenciesIsNoDifferenceWhereAllIsGood) {
   int shown = 0;
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
     const auto run = [&](uint64_t of) {
       RunResult result = SimulatedRun({.rate = 5, .seed = of, .window_s = 120});
       result.targets.ttft_s = result.targets.tpot_s = 1000;
@@ -176,7 +176,7 @@ TEST(ComparisonTest, NoiseOfLatenciesIsNoDifferenceWhereAllIsGood) {
     const Comparison compared = Compare(CellOf({run(2 * seed)}), CellOf({run(2 * seed + 1)}));
     shown += FigureNamed(compared.modes[0], "TTFT P90").Verdict() != "no difference shown";
   }
-  EXPECT_LE(shown, 2);
+  EXPECT_LE(shown, 1);
 }
 
 TEST(ComparisonTest, CurvesAreJudgedByTheirCapacity) {

@@ -47,7 +47,7 @@ TEST(StatisticsTest, LongBurstsAndDriftsAreJudgedInTime) {
   std::vector<uint8_t> bursts, drift;
   while (bursts.size() < 200000) bursts.insert(bursts.end(), 1000, draws.Below(10) != 0);
   EXPECT_NEAR(AutocorrelationTime(bursts), 1000, 300);
-  for (size_t i = 0; i < 400000; ++i) drift.push_back(draws.Below(2000000) >= i);
+  for (size_t i = 0; i < 200000; ++i) drift.push_back(draws.Below(1000000) >= i);
   const std::clock_t begin = std::clock();
   EXPECT_GT(AutocorrelationTime(drift), 100);
   // The limit is in seconds of processor time. An earlier version needed minutes.
