@@ -42,8 +42,9 @@ RouterCoreOptions CoreOptions(const RouterServer::Options& options, RequestMetri
   core.model_name = options.model.name;
   core.context_tokens = options.model.config.context;
   core.vocab = options.model.config.vocab;
-  core.new_decoder = [tokenizer = options.model.tokenizer] {
-    const auto decoder = std::make_shared<StreamDecoder>(tokenizer, /*skip_special=*/true);
+  core.new_decoder = [tokenizer = options.model.tokenizer](absl::Span<const TokenId> prompt) {
+    const auto decoder =
+        std::make_shared<StreamDecoder>(StreamDecoder::ForAnswer(tokenizer, prompt));
     return TextDecoder{[decoder](TokenId id) { return decoder->Push(id); },
                        [decoder] { return decoder->Finish(); }};
   };

@@ -125,12 +125,17 @@ std::string TextOfByte(int byte) {
   return text;
 }
 
-// Returns a byte that occurs in UTF-8 but has no token for its character in the byte alphabet.
-std::optional<int> MissingByte(const Vocabulary& vocabulary) {
+// Returns the bytes that have no token for their character in the byte alphabet.
+std::vector<int> MissingBytes(const Vocabulary& vocabulary) {
+  std::vector<int> missing;
   for (int byte = 0; byte < 256; ++byte) {
-    if (OccursInUtf8(byte) && !vocabulary.Find(TextOfByte(byte))) return byte;
+    if (!vocabulary.Find(TextOfByte(byte))) missing.push_back(byte);
   }
-  return std::nullopt;
+  return missing;
+}
+bool LacksBytes(const Vocabulary& vocabulary) {
+  const std::vector<int> missing = MissingBytes(vocabulary);
+  return std::any_of(missing.begin(), missing.end(), OccursInUtf8);
 }
 
 size_t Characters(absl::string_view text) {
@@ -160,10 +165,10 @@ absl::StatusOr<Bpe> Bpe::FromJson(const JsonNode& model, WordSpelling spelling,
   }
   RETURN_IF_ERROR(ReadMerges(merges, *vocabulary, &bpe.merges_));
 
-  bpe.bytes_ = spelling == WordSpelling::kBytes && !MissingByte(*vocabulary);
+  bpe.bytes_ = spelling == WordSpelling::kBytes && !LacksBytes(*vocabulary);
   bpe.spell_out_ = spelling == WordSpelling::kBytes && !bpe.bytes_;
   bpe.ReadSymbols(*vocabulary);
-  RETURN_IF_ERROR(bpe.CheckNothingIsLost(model, spelling, *vocabulary));
+  RETURN_IF_ERROR(bpe.FindDrops(model, spelling, *vocabulary));
   bpe.merges_.FindJoins(bpe.Symbols(), [&](TokenId id) { return vocabulary->Text(id).size(); });
   // The text of a merged token is made of the texts of its symbols, of at least one character each.
   for (TokenId id = 0; id < vocabulary->size(); ++id) {
@@ -195,26 +200,23 @@ void Bpe::ReadSymbols(const Vocabulary& vocabulary) {
   }
 }
 
-absl::Status Bpe::CheckNothingIsLost(const JsonNode& model, WordSpelling spelling,
-                                     const Vocabulary& vocabulary) const {
+absl::Status Bpe::FindDrops(const JsonNode& model, WordSpelling spelling,
+                            const Vocabulary& vocabulary) {
   if (bytes_ || unknown_ >= 0) return absl::OkStatus();
   if (byte_fallback_) {
     bool all = true;
     for (int byte = 0; byte < 256; ++byte) all &= byte_ids_[byte] >= 0 || !OccursInUtf8(byte);
     if (all) return absl::OkStatus();
   }
-  const std::optional<int> missing = MissingByte(vocabulary);
-  if (spelling == WordSpelling::kByteAlphabet && !missing) return absl::OkStatus();
+  if (spelling == WordSpelling::kByteAlphabet && !LacksBytes(vocabulary)) return absl::OkStatus();
+  // Hugging Face tokenizers fails at the first text with an unknown character.
   ASSIGN_OR_RETURN(const auto unknown, model.Find("unk_token"));
   if (unknown) return unknown->Error("the token for unknown characters is not in the vocabulary");
-  ASSIGN_OR_RETURN(const auto vocab, model.Get("vocab"));
-  if (spelling == WordSpelling::kText) {
-    return vocab.Error(
-        "some characters would have no token; supported: vocabularies with an unk_token, or with "
-        "byte_fallback and a token <0xHH> for each byte of UTF-8");
-  }
-  return vocab.Error(absl::StrCat("has no token \"", TextOfByte(*missing), "\" for byte ", *missing,
-                                  "; supported: vocabularies with a token for each byte of UTF-8"));
+  drops_ = spelling == WordSpelling::kText
+               ? "the vocabulary has no token for some characters, and there is no unk_token"
+               : absl::StrCat("the vocabulary has no token for ", MissingBytes(vocabulary).size(),
+                              " of the 256 bytes, and there is no unk_token");
+  return absl::OkStatus();
 }
 
 std::vector<TokenId> Bpe::Symbols() const {
@@ -314,6 +316,9 @@ bool Bpe::TakeApart(absl::string_view word, size_t enough, Position* position,
       position->in_place = false;
       if (unknown_before && !fuse_unknown_) add(unknown_, at);
       unknown_before = true;
+    } else {
+      position->in_place = false;
+      scratch->dropped_bytes += spell_out_ ? 1 : c.bytes;
     }
     at += c.bytes;
   }
@@ -353,6 +358,7 @@ absl::Status Bpe::Merge(absl::string_view word, EncodeStop* stop, Scratch* scrat
   begins.clear();
   Position position;
   bool whole = TakeApart(word, kSymbolsAtOnce, &position, scratch);
+  if (whole && symbols.empty()) return stop->Worked(word.size());  // all of it was dropped
   if (whole && symbols.size() <= kLongWord) return MergePart(symbols, {}, stop, scratch, out);
   size_t end = 1;  // Symbols before it belong to one part.
   while (true) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,13 +22,12 @@ namespace baton {
 
 // Byte-pair encoding (Sennrich et al., ACL 2016): the "model" of a tokenizer.json, type BPE. Splits
 // a word into characters or bytes, as WordSpelling says, and replaces each by its token. A
-// character without a token becomes its byte tokens (`byte_fallback`) or the unknown token. Then
-// merges the tokens. Constant once built; any thread.
+// character without a token becomes its byte tokens (`byte_fallback`) or the unknown token, or is
+// dropped where the model has neither. Then merges the tokens. Constant once built; any thread.
 class Bpe {
  public:
   // Reads the model and adds its tokens to `vocabulary`. Returns InvalidArgument for anything
-  // malformed or unsupported, for example a merge of tokens that do not exist, or a vocabulary that
-  // leaves characters without any token.
+  // malformed or unsupported, for example a merge of tokens that do not exist.
   static absl::StatusOr<Bpe> FromJson(const JsonNode& model, WordSpelling spelling,
                                       Vocabulary* vocabulary);
 
@@ -36,7 +36,11 @@ class Bpe {
     std::vector<TokenId> symbols;
     std::vector<uint32_t> begins;  // index in the word where each symbol begins
     BpeMerges::Scratch merging;
+    size_t dropped_bytes = 0;  // sum over the words: bytes of text that no token stands for
   };
+
+  // Says for people which text is dropped for lack of a token; empty if none is.
+  const std::string& drops() const { return drops_; }
 
   // Appends the tokens of one word that the pre-tokeniser has cut. The word may have at most 1 GiB.
   // Takes O(n log n) time for any word of n bytes. `out` holds the tokens of the text before the
@@ -57,8 +61,9 @@ class Bpe {
   };
 
   void ReadSymbols(const Vocabulary& vocabulary);
-  absl::Status CheckNothingIsLost(const JsonNode& model, WordSpelling spelling,
-                                  const Vocabulary& vocabulary) const;
+  // Sets drops_. Returns InvalidArgument if unknown characters need a token that does not exist.
+  absl::Status FindDrops(const JsonNode& model, WordSpelling spelling,
+                         const Vocabulary& vocabulary);
   std::vector<TokenId> Symbols() const;
   void FindKnownWords(const Vocabulary& vocabulary, bool ignore_merges);
 
@@ -67,8 +72,8 @@ class Bpe {
     size_t at = 0;                // index in the word
     bool unknown_before = false;  // an unknown token is still to be added
     // False if the index in the word where a symbol begins may be wrong, because an unknown token
-    // was found. Such a token may stand for several characters, and may be added after symbols of
-    // later characters.
+    // was found or a character was dropped. An unknown token may stand for several characters, and
+    // may be added after symbols of later characters.
     bool in_place = true;
   };
   // Splits more of the word into its initial symbols: adds them to `scratch->symbols`, and to
@@ -92,6 +97,7 @@ class Bpe {
   bool byte_fallback_ = false;
   bool fuse_unknown_ = false;
   TokenId unknown_ = -1;
+  std::string drops_;
   // Token of each byte, or -1 for none. If `bytes_` is true, this is the token of the byte's
   // character in the byte alphabet. Otherwise it is the token that byte fallback uses, such as
   // <0x0A>.

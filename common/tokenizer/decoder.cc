@@ -169,6 +169,13 @@ bool Decoder::FirstDiffers(const std::vector<Step>& steps) {
                      [](const Step& step) { return step.drops_in_first; });
 }
 
+bool Decoder::behind_by_character() const {
+  return std::all_of(each_behind_.begin(), each_behind_.end(), [](const Step& step) {
+    return step.kind != Step::Kind::kStrip && !step.drops_in_first &&
+           static_cast<size_t>(DecodeUtf8(step.from.data()).bytes) == step.from.size();
+  });
+}
+
 std::optional<unsigned char> Decoder::ByteOf(absl::string_view token) {
   if (token.size() != 6 || !absl::StartsWith(token, "<0x") || token[5] != '>') return std::nullopt;
   // Accepts a + in place of the first digit, as in <0x+5>, because Hugging Face tokenizers does.

@@ -54,6 +54,8 @@ class Decoder {
   // first_differs_behind returns this for the steps after ByteFallback.
   bool first_differs_before() const { return FirstDiffers(each_); }
   bool first_differs_behind() const { return FirstDiffers(each_behind_); }
+  // Returns true if the steps after ByteFallback treat a text as they treat its characters.
+  bool behind_by_character() const;
 
   // Returns the byte if ByteFallback reads the token as a byte, otherwise nullopt.
   static std::optional<unsigned char> ByteOf(absl::string_view token);

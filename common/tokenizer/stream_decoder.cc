@@ -14,6 +14,31 @@ StreamDecoder::StreamDecoder(const Tokenizer* tokenizer, bool skip_special)
   Reset();
 }
 
+StreamDecoder StreamDecoder::ForAnswer(const Tokenizer* tokenizer,
+                                       absl::Span<const TokenId> prompt) {
+  StreamDecoder decoder(tokenizer, /*skip_special=*/true);
+  decoder.eager_ = tokenizer->decoder().behind_by_character();
+  for (const TokenId id : prompt) {
+    if (decoder.BeginIsBehind()) break;
+    decoder.Push(id);
+  }
+  decoder.run_.clear();
+  decoder.pending_.clear();
+  return decoder;
+}
+
+bool StreamDecoder::BeginIsBehind() const {
+  const Decoder& decoder = tokenizer_->decoder();
+  if ((first_before_ && decoder.first_differs_before()) ||
+      (first_behind_ && decoder.first_differs_behind())) {
+    return false;
+  }
+  for (size_t i = 0; i < edges_.size(); ++i) {
+    if (edges_[i].start_left > 0 || decoder.whole()[i].stop > 0) return false;
+  }
+  return true;
+}
+
 void StreamDecoder::Reset() {
   first_before_ = first_behind_ = true;
   run_.clear();
@@ -42,6 +67,7 @@ std::string StreamDecoder::Push(TokenId id) {
     const auto byte = decoder.byte_fallback() ? Decoder::ByteOf(token) : std::nullopt;
     if (byte) {
       run_.push_back(static_cast<char>(*byte));
+      ReleaseRun(&out);
     } else {
       FlushRun(&out);
       PushToken(token, &out);
@@ -51,6 +77,7 @@ std::string StreamDecoder::Push(TokenId id) {
   if (tokenizer_->IsByte(id)) {
     const absl::string_view byte = tokenizer_->TokenBytes(id);
     run_.append(byte.data(), byte.size());
+    ReleaseRun(&out);
     return out;
   }
   FlushRun(&out);
@@ -59,9 +86,20 @@ std::string StreamDecoder::Push(TokenId id) {
   return out;
 }
 
+void StreamDecoder::ReleaseRun(std::string* out) {
+  if (!eager_) return;
+  std::string text;
+  run_.erase(0, AppendLossyUtf8(run_, &text));
+  if (!text.empty()) PushToken(text, out);
+}
+
 void StreamDecoder::FlushRun(std::string* out) {
   const std::string run = std::exchange(run_, {});
   if (run.empty()) return;
+  if (eager_) {
+    PushToken(kReplacementCharacter, out);  // the rest is the beginning of one character
+    return;
+  }
   if (!FindInvalidUtf8(run)) {
     PushToken(run, out);
     return;

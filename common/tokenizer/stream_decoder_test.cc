@@ -93,6 +93,52 @@ TEST(StreamDecoderTest, OnlyTheFirstSpaceOfAnAnswerIsStripped) {
   EXPECT_EQ(Pieces(*LoadTestTokenizer("gemma"), {"▁the", "▁the"}), (Texts{" the", " the", ""}));
 }
 
+// Pushes an answer to a prompt, both spelled as in tokenizer.json. Returns what Pieces() returns.
+std::vector<std::string> AnswerPieces(const Tokenizer& tokenizer,
+                                      const std::vector<std::string>& prompt,
+                                      const std::vector<std::string>& answer) {
+  std::vector<TokenId> ids;
+  for (const std::string& token : prompt) ids.push_back(tokenizer.TokenToId(token).value());
+  StreamDecoder decoder = StreamDecoder::ForAnswer(&tokenizer, ids);
+  std::vector<std::string> pieces;
+  for (const std::string& token : answer) {
+    pieces.push_back(decoder.Push(tokenizer.TokenToId(token).value()));
+  }
+  pieces.push_back(decoder.Finish());
+  return pieces;
+}
+
+TEST(StreamDecoderTest, AnAnswerContinuesItsPrompt) {
+  using Texts = std::vector<std::string>;
+  const auto llama2 = LoadTestTokenizer("llama2");
+  EXPECT_EQ(AnswerPieces(*llama2, {"<s>", "▁the"}, {"▁the", "▁the"}), (Texts{" the", " the", ""}));
+  EXPECT_EQ(AnswerPieces(*llama2, {"a"}, {"▁the"}), (Texts{" the", ""}));
+  EXPECT_EQ(AnswerPieces(*llama2, {"<0x41>"}, {"▁the"}), (Texts{" the", ""}));
+  // The text as a whole begins with the answer if the prompt has only special tokens.
+  EXPECT_EQ(AnswerPieces(*llama2, {"<s>"}, {"▁the", "▁the"}), (Texts{"the", " the", ""}));
+  // The prompt's only space is the one that is stripped.
+  EXPECT_EQ(AnswerPieces(*llama2, {"<s>", "▁"}, {"▁the"}), (Texts{" the", ""}));
+  const auto metaspace = LoadTestTokenizer("metaspace");
+  EXPECT_EQ(AnswerPieces(*metaspace, {"▁the"}, {"▁the"}), (Texts{" the", ""}));
+}
+
+TEST(StreamDecoderTest, ByteTokensOfAnAnswerAreGivenOutAsWholeCharacters) {
+  using Texts = std::vector<std::string>;
+  const auto tokenizer = LoadTestTokenizer("llama2");
+  const auto pieces = [&](const std::vector<std::string>& answer) {
+    return AnswerPieces(*tokenizer, {"a"}, answer);
+  };
+  EXPECT_EQ(pieces({"<0x0A>", "<0x0A>", "a"}), (Texts{"\n", "\n", "a", ""}));
+  EXPECT_EQ(pieces({"<0xE4>", "<0xBA>", "<0xBA>", "<0xC3>", "<0xA9>"}),
+            (Texts{"", "", "\u4eba", "", "\u00e9", ""}));
+  // Each maximal part that is not valid becomes one U+FFFD. The text before it stays.
+  EXPECT_EQ(pieces({"<0xC3>", "<0xA9>", "<0xC3>", "a"}), (Texts{"", "\u00e9", "", "\uFFFDa", ""}));
+  EXPECT_EQ(pieces({"<0xE4>", "<0xBA>", "<0x41>"}), (Texts{"", "", "\uFFFDA", ""}));
+  EXPECT_EQ(pieces({"<0xFF>", "<0xE4>"}), (Texts{"\uFFFD", "", "\uFFFD"}));
+  // The rest of a character of which the prompt has the beginning.
+  EXPECT_EQ(AnswerPieces(*tokenizer, {"a", "<0xC3>"}, {"<0xA9>", "b"}), (Texts{"\uFFFD", "b", ""}));
+}
+
 TEST(StreamDecoderTest, WhatMayBeStrippedFromTheEndWaits) {
   json file = json::parse(ReadTestData("llama2.tokenizer.json"));
   file["decoder"]["decoders"][3] = {{"type", "Strip"}, {"content", "e"}, {"start", 1}, {"stop", 2}};

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/lfs_pointer.h"
 #include "common/base/status_macros.h"
@@ -42,6 +43,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return text;
 }
 
+// Returns an added token with the id that the file gives it. Its content may be empty.
 absl::StatusOr<AddedToken> ReadAddedToken(const JsonNode& node) {
   AddedToken token;
   ASSIGN_OR_RETURN(const auto id, node.Get("id"));
@@ -50,8 +52,9 @@ absl::StatusOr<AddedToken> ReadAddedToken(const JsonNode& node) {
 
   ASSIGN_OR_RETURN(const auto content, node.Get("content"));
   ASSIGN_OR_RETURN(const auto text, content.String());
-  if (text.empty() || text.size() > AddedTokenMatcher::kMaxContentBytes) {
-    return content.Error(absl::StrCat("an added token of ", text.size(), " bytes; supported: 1 to ",
+  if (text.size() > AddedTokenMatcher::kMaxContentBytes) {
+    return content.Error(absl::StrCat("an added token of ", text.size(),
+                                      " bytes; supported: up to ",
                                       AddedTokenMatcher::kMaxContentBytes));
   }
   token.content = std::string(text);
@@ -90,6 +93,10 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(absl::strin
   ASSIGN_OR_RETURN(auto bpe, Bpe::FromJson(model, tokenizer->pre_tokenizer_->spelling(),
                                            &tokenizer->vocabulary_));
   tokenizer->model_ = std::move(bpe);
+  if (const std::string& drops = tokenizer->model_->drops(); !drops.empty()) {
+    tokenizer->warnings_.push_back(
+        absl::StrCat(name, ": ", drops, ": texts lose them, as with the Hugging Face library"));
+  }
 
   ASSIGN_OR_RETURN(const auto normalizer_node, root.Find("normalizer"));
   ASSIGN_OR_RETURN(auto normalizer, Normalizer::FromJson(normalizer_node));
@@ -103,7 +110,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(absl::strin
             "character by another");
   }
 
-  RETURN_IF_ERROR(tokenizer->ReadAddedTokens(root));
+  RETURN_IF_ERROR(tokenizer->ReadAddedTokens(root, name));
 
   ASSIGN_OR_RETURN(const auto post_processor_node, root.Find("post_processor"));
   ASSIGN_OR_RETURN(auto post_processor,
@@ -119,18 +126,35 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(absl::strin
   return std::unique_ptr<const Tokenizer>(std::move(tokenizer));
 }
 
-absl::Status Tokenizer::ReadAddedTokens(const JsonNode& root) {
+// The ids of the file are not read as they are: a token that the model has keeps the model's id,
+// and the others are counted on behind the model's tokens, in the order of the file. Hugging Face
+// tokenizers does the same.
+absl::Status Tokenizer::ReadAddedTokens(const JsonNode& root, absl::string_view name) {
   ASSIGN_OR_RETURN(const auto list, root.Find("added_tokens"));
   std::vector<AddedToken> tokens;
   if (list) {
     ASSIGN_OR_RETURN(const auto nodes, list->Array());
+    const auto of_model = static_cast<TokenId>(vocabulary_.count());
+    TokenId next = of_model;
+    std::string renumbered;
     for (const JsonNode& node : nodes) {
       ASSIGN_OR_RETURN(auto token, ReadAddedToken(node));
+      if (token.content.empty()) continue;
+      const TokenId of_file =
+          std::exchange(token.id, vocabulary_.Find(token.content).value_or(next));
       if (absl::Status added = vocabulary_.Add(token.content, token.id); !added.ok()) {
         return node.Error(added.message());
       }
+      next = std::max(next, token.id + 1);
+      if (token.id != of_file && renumbered.empty()) {
+        renumbered = absl::StrCat(
+            "added tokens have other ids than in the file, as the Hugging Face "
+            "library numbers them: \"",
+            absl::Utf8SafeCEscape(token.content), "\" has ", token.id, " and not ", of_file);
+      }
       tokens.push_back(std::move(token));
     }
+    if (!renumbered.empty()) warnings_.push_back(absl::StrCat(name, ": ", renumbered));
   }
   special_.resize(vocabulary_.size());
   EncodeStop never;
@@ -225,6 +249,7 @@ absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(absl::string_view utf8,
                                       : encode(part, begins && part.data() == normalized.data());
             });
       }));
+  if (options.dropped_bytes != nullptr) *options.dropped_bytes = scratch.dropped_bytes;
   if (options.add_special) {
     ids.insert(ids.end(), post_processor_.behind.begin(), post_processor_.behind.end());
   }

@@ -34,6 +34,8 @@ struct EncodeOptions {
   // Called after every few thousand bytes. Encoding stops with the first status that is not OK. May
   // be empty.
   std::function<absl::Status()> interrupted;
+  // If set, receives the number of bytes of the text that no token stands for (warnings()).
+  size_t* dropped_bytes = nullptr;
 };
 
 // Converts text to token ids and back, as a Hugging Face tokenizer.json describes. The ids are
@@ -79,12 +81,16 @@ class Tokenizer {
 
   const Decoder& decoder() const { return *decoder_; }
 
+  // Returns a sentence for the log about everything that is odd in tokenizer.json.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
  private:
   Tokenizer() = default;
-  absl::Status ReadAddedTokens(const JsonNode& root);
+  absl::Status ReadAddedTokens(const JsonNode& root, absl::string_view name);
   absl::Status SpellOutBytes();
 
   Vocabulary vocabulary_;
+  std::vector<std::string> warnings_;
   std::vector<bool> special_;
   std::vector<bool> byte_tokens_;
   std::string bytes_;  // bytes of all tokens, one after the other

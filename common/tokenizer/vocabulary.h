@@ -26,6 +26,8 @@ class Vocabulary {
 
   // Returns the highest id plus one.
   TokenId size() const { return static_cast<TokenId>(texts_.size()); }
+  // Returns the number of tokens. It is less than size() if ids are left out.
+  size_t count() const { return ids_.size(); }
   bool Contains(TokenId id) const { return id >= 0 && id < size() && texts_[id] != nullptr; }
   std::optional<TokenId> Find(absl::string_view text) const;
   // Returns "" for an unknown id.

@@ -59,7 +59,7 @@ Request& Clients::Add(RequestKey client, int index, std::shared_ptr<const Checke
   BATON_CHECK(!checked->prompt.empty()) << "an empty prompt";
   const RouterCoreOptions& options = core_->options;
   std::optional<TextDecoder> decoder;
-  if (options.new_decoder) decoder = options.new_decoder();
+  if (options.new_decoder) decoder = options.new_decoder(checked->prompt);
   AnswerSoFar answer(checked->prompt.size(), checked->sampling, checked->stop, std::move(decoder),
                      options.vocab);
   const RequestKey key = Request::KeyOf(client, index);

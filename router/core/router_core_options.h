@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "baton/v1/inference.pb.h"
 #include "router/core/callers.h"
 #include "router/core/request_metrics.h"
@@ -21,8 +22,9 @@ struct RouterCoreOptions {
   std::string model_name = "model";
   int context_tokens = 0;  // The model's limit for prompt and answer together; 0: none.
   int vocab = 0;           // Size of the vocabulary. Larger token ids from a worker are DataLoss.
-  std::function<TextDecoder()>
-      new_decoder;  // Null: answers have no text, and stop strings do nothing.
+  // Makes the decoder of one answer to `prompt`. Null: answers have no text, and stop strings do
+  // nothing.
+  std::function<TextDecoder(absl::Span<const TokenId> prompt)> new_decoder;
 
   // Mode of requests that name no mode.
   v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;

@@ -99,7 +99,7 @@ class CoreHarness {
     options.context_tokens = 4096;
     options.vocab = kHarnessVocab;
     // The text of token t is its number and a blank, so that a test can read texts back.
-    options.new_decoder = [] {
+    options.new_decoder = [](absl::Span<const TokenId>) {
       return TextDecoder{[](TokenId id) { return absl::StrCat(id, " "); },
                          [] { return std::string(); }};
     };
