@@ -55,7 +55,9 @@ AnswerSoFar::Took AnswerSoFar::Take(v1::Token token, int max_tokens) {
 }
 
 void AnswerSoFar::AddText(absl::string_view text) {
-  if (!stopped_) stopped_ = matcher_.Feed(text, pending_.mutable_text());
+  // As in vLLM, the text of the first min_tokens tokens can't end the answer.
+  const bool may_match = tokens_.size() > min_tokens_;
+  if (!stopped_) stopped_ = matcher_.Feed(text, pending_.mutable_text(), may_match);
 }
 
 std::optional<AnswerEnd> AnswerSoFar::EndAfter(TokenId last, size_t tokens, int max_tokens) const {

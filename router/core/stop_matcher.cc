@@ -19,7 +19,7 @@ StopMatcher::StopMatcher(std::vector<std::string> stops) {
   }
 }
 
-bool StopMatcher::Feed(absl::string_view text, std::string* certain) {
+bool StopMatcher::Feed(absl::string_view text, std::string* certain, bool may_match) {
   size_t hold = held_.size();
   held_.append(text.data(), text.size());
   for (size_t i = hold; i < held_.size(); ++i) {
@@ -29,7 +29,10 @@ bool StopMatcher::Feed(absl::string_view text, std::string* certain) {
         stop.length = stop.border[stop.length];
       }
       if (held_[i] == stop.text[stop.length]) ++stop.length;
-      if (stop.length == stop.text.size() && stop.length > matched_.size()) matched_ = stop.text;
+      if (stop.length == stop.text.size()) {
+        if (may_match && stop.length > matched_.size()) matched_ = stop.text;
+        if (!may_match) stop.length = stop.border[stop.length];
+      }
       hold = std::max(hold, stop.length);
     }
     if (!matched_.empty()) {

@@ -19,8 +19,9 @@ class StopMatcher {
 
   // Takes more text, and appends the text that became certain to `certain`. Returns true once a
   // stop string has matched: that string and everything after it are dropped, and Feed() must not
-  // be called again.
-  bool Feed(absl::string_view text, std::string* certain);
+  // be called again. With `may_match` false, stop strings that end in this text do not match; one
+  // that only begins in it still can.
+  bool Feed(absl::string_view text, std::string* certain, bool may_match = true);
   // Ends the text and returns the part that was held back, since no stop string can follow.
   std::string Flush();
   // The stop string that matched; empty before a match.

@@ -40,6 +40,19 @@ TEST(StopMatcherTest, HoldsBackWhatMayBeginAStopStringAndNoMore) {
   EXPECT_EQ(matcher.matched(), "END.");
 }
 
+TEST(StopMatcherTest, TextThatMayNotMatchIsGivenOut) {
+  StopMatcher matcher({"aa", "END"});
+  std::string out;
+  EXPECT_FALSE(matcher.Feed("xaaa", &out, /*may_match=*/false));
+  EXPECT_EQ(out, "xaa");  // the last letter may begin "aa"
+  EXPECT_FALSE(matcher.Feed("bEN", &out, /*may_match=*/false));
+  EXPECT_EQ(out, "xaaab");
+  // A string that ends in later text matches, although it begins in this one.
+  EXPECT_TRUE(matcher.Feed("D.", &out));
+  EXPECT_EQ(out, "xaaab");
+  EXPECT_EQ(matcher.matched(), "END");
+}
+
 TEST(StopMatcherTest, HeldTextIsGivenOutAtTheEnd) {
   StopMatcher matcher({"stop"});
   std::string out;
