@@ -37,6 +37,9 @@ ABSL_FLAG(std::string, model, "",
           "Hugging Face folder with tokenizer.json and config.json (required)");
 ABSL_FLAG(std::string, model_name, "",
           "name of the model for clients, 1 to 200 bytes; default: the folder's name");
+ABSL_FLAG(std::string, generation_config, "auto",
+          "auto: what a request leaves open is as in generation_config.json of the folder; ignore: "
+          "that file is not read");
 ABSL_FLAG(std::string, attach_token, "",
           "token that router and workers share: a worker must send it to the router, and the "
           "router sends it to the worker; default: $BATON_ATTACH_TOKEN, or none");
@@ -166,7 +169,7 @@ constexpr char kUsage[] =
 std::vector<FlagGroup> FlagGroups() {
   return {
       {"Addresses", "listen attach-token metrics-listen"},
-      {"Model", "model model-name serve-identity identity-lead"},
+      {"Model", "model model-name generation-config serve-identity identity-lead"},
       {"Choice of workers",
        "mode policy prefix-index-bytes auto-prompt-tokens auto-uncached-tokens auto-queue-tokens"},
       {"Limits of requests",
@@ -340,6 +343,15 @@ int Main(int argc, char** argv) {
   if (folder.empty()) RefuseToStart("--model is missing; it takes a Hugging Face folder");
   absl::StatusOr<ModelConfig> config = ReadModelConfig(folder);
   if (!config.ok()) RefuseToStart(absl::StrCat("--model: ", config.status().message()));
+  const std::string generation = absl::GetFlag(FLAGS_generation_config);
+  if (generation != "auto" && generation != "ignore") {
+    RefuseToStart(
+        absl::StrCat("--generation-config is '", generation, "'; it takes auto or ignore"));
+  }
+  if (generation == "auto") {
+    const absl::Status read = ReadGenerationConfig(folder, &*config);
+    if (!read.ok()) RefuseToStart(absl::StrCat("--model: ", read.message()));
+  }
   const std::string tokenizer_path = folder + "/tokenizer.json";
   if (access(tokenizer_path.c_str(), R_OK) != 0) {
     const absl::Status why = errno == ENOENT ? MissingModelFile(folder, "tokenizer.json")
@@ -348,11 +360,14 @@ int Main(int argc, char** argv) {
   }
   const auto tokenizer = Tokenizer::FromFile(tokenizer_path);
   if (!tokenizer.ok()) RefuseToStart(absl::StrCat("--model: ", tokenizer.status().message()));
+  for (const std::string& warning : (*tokenizer)->warnings()) {
+    Log(Severity::kWarning, "odd_tokenizer", {{"because", warning}});
+  }
   if ((*tokenizer)->vocab_size() > config->vocab) {
-    RefuseToStart(
-        absl::StrCat("--model: tokenizer.json has ids up to ", (*tokenizer)->vocab_size() - 1,
-                     ", config.json a vocab_size of ", config->vocab,
-                     "; they are not of one model: fetch both from where the model came from"));
+    Log(Severity::kWarning, "odd_tokenizer",
+        {{"because", absl::StrCat(tokenizer_path, ": has ids up to ",
+                                  (*tokenizer)->vocab_size() - 1, ", config.json a vocab_size of ",
+                                  config->vocab, ": texts that need a higher id are refused")}});
   }
   options.model.name = absl::GetFlag(FLAGS_model_name);
   if (options.model.name.empty()) options.model.name = FolderName(folder);
@@ -362,6 +377,12 @@ int Main(int argc, char** argv) {
   }
   for (const std::string& warning : config->warnings) {
     Log(Severity::kWarning, "model_setting_ignored", {{"because", warning}});
+  }
+  if (config->generation.max_new_tokens || config->generation.max_length) {
+    Log(Severity::kInfo, "default_max_tokens",
+        {{"file", folder + "/generation_config.json"},
+         {"max_new_tokens", config->generation.max_new_tokens.value_or(0)},
+         {"max_length", config->generation.max_length.value_or(0)}});
   }
   options.model.config = *config;
   options.model.tokenizer = tokenizer->get();

@@ -50,6 +50,13 @@ absl::StatusOr<std::vector<TokenId>> PromptTokens(const v1::GenerateRequest& req
       return absl::InvalidArgumentError(absl::StrCat("text: ", encoded.status().message()));
     }
     tokens = *std::move(encoded);
+    // Some published folders have a tokenizer.json with more tokens than the model.
+    for (const TokenId id : tokens) {
+      if (id < model.config.vocab) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "text: it has the token \"", absl::Utf8SafeCEscape(model.tokenizer->TokenText(id)),
+          "\" with id ", id, "; the model's vocabulary has ids 0 to ", model.config.vocab - 1));
+    }
   } else if (request.prompt_case() == v1::GenerateRequest::kTokenIds) {
     if (request.parse_special() || request.has_add_special()) {
       return absl::InvalidArgumentError(
@@ -92,28 +99,76 @@ absl::Status CheckStrings(absl::string_view field, const Strings& strings, int m
   return absl::OkStatus();
 }
 
-// Adds two token sequences for each word: the word at the start of a text, and the word after a
-// blank. A word that begins with white space has only the first one.
-absl::Status AddBadWords(const Strings& words, const Tokenizer& tokenizer,
+// Makes the stop strings that are a special token's text stop tokens too: special tokens give no
+// text, so the string alone would never match.
+void AddStopTokens(const std::vector<std::string>& stop, const ServedModel& model,
+                   std::vector<TokenId>* stop_tokens) {
+  for (const std::string& text : stop) {
+    const std::optional<TokenId> id = model.tokenizer->TokenToId(text);
+    if (!id || *id >= model.config.vocab || !model.tokenizer->IsSpecial(*id)) continue;
+    if (std::find(stop_tokens->begin(), stop_tokens->end(), *id) == stop_tokens->end()) {
+      stop_tokens->push_back(*id);
+    }
+  }
+}
+
+// Returns the token sequences that stand for a word at the start of a text and behind a blank, and
+// behind text that may have other tokens before it: a newline, a bracket, a character without a
+// token of its own, and a letter if the word does not begin with one. Special tokens that the word
+// spells are in it both as tokens and as text.
+absl::StatusOr<std::vector<std::vector<TokenId>>> SequencesOf(const std::string& word,
+                                                              const Tokenizer& tokenizer) {
+  const auto first = static_cast<unsigned char>(word[0]);
+  std::vector<std::string> texts_before = {"", "a\n", "a(", "a\U0010FFFD"};
+  texts_before.push_back(absl::ascii_isspace(first) ? "a " : " ");
+  if (!absl::ascii_isalnum(first) && first < 0x80) texts_before.push_back("a");
+  std::vector<std::vector<TokenId>> sequences;
+  for (const std::string& before : texts_before) {
+    for (const bool parse_special : {false, true}) {
+      const EncodeOptions options = {.parse_special = parse_special, .add_special = false};
+      ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer.Encode(before + word, options));
+      if (!before.empty() && before != " ") {
+        // The word's tokens begin where those of the text before it end, or earlier if they merge.
+        ASSIGN_OR_RETURN(const auto ids_before, tokenizer.Encode(before, options));
+        const auto begin =
+            std::mismatch(ids.begin(), ids.end(), ids_before.begin(), ids_before.end()).first;
+        if (begin == ids.begin() || begin == ids.end()) continue;
+        ids.erase(ids.begin(), begin);
+      }
+      sequences.push_back(std::move(ids));
+    }
+  }
+  // A sequence that ends with another one is banned by that one.
+  std::stable_sort(sequences.begin(), sequences.end(),
+                   [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  std::vector<std::vector<TokenId>> needed;
+  for (std::vector<TokenId>& ids : sequences) {
+    const bool banned = std::any_of(needed.begin(), needed.end(), [&](const auto& other) {
+      return std::equal(other.rbegin(), other.rend(), ids.rbegin());
+    });
+    if (!banned) needed.push_back(std::move(ids));
+  }
+  return needed;
+}
+
+absl::Status AddBadWords(const Strings& words, const ServedModel& model,
                          std::vector<std::vector<TokenId>>* sequences) {
   for (int i = 0; i < words.size(); ++i) {
-    std::vector<std::string> forms = {words[i]};
-    if (!absl::ascii_isspace(static_cast<unsigned char>(words[i][0]))) {
-      forms.push_back(absl::StrCat(" ", words[i]));
+    auto of_word = SequencesOf(words[i], *model.tokenizer);
+    if (!of_word.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("bad_words[", i, "]: ", of_word.status().message()));
     }
-    for (const std::string& form : forms) {
-      absl::StatusOr<std::vector<TokenId>> ids = tokenizer.Encode(form, {.add_special = false});
-      if (!ids.ok()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("bad_words[", i, "]: ", ids.status().message()));
-      }
-      if (ids->empty() || ids->size() > SamplingOptions::kMaxBadWordTokens) {
-        return absl::InvalidArgumentError(absl::StrCat("bad_words[", i, "] is ", ids->size(),
+    for (std::vector<TokenId>& ids : *of_word) {
+      if (ids.empty() || ids.size() > SamplingOptions::kMaxBadWordTokens) {
+        return absl::InvalidArgumentError(absl::StrCat("bad_words[", i, "] is ", ids.size(),
                                                        " tokens; it takes 1 to ",
                                                        SamplingOptions::kMaxBadWordTokens));
       }
-      if (std::find(sequences->begin(), sequences->end(), *ids) == sequences->end()) {
-        sequences->push_back(*std::move(ids));
+      const bool sampled =
+          std::all_of(ids.begin(), ids.end(), [&](TokenId id) { return id < model.config.vocab; });
+      if (sampled && std::find(sequences->begin(), sequences->end(), ids) == sequences->end()) {
+        sequences->push_back(std::move(ids));
       }
     }
   }
@@ -121,6 +176,41 @@ absl::Status AddBadWords(const Strings& words, const Tokenizer& tokenizer,
     return absl::InvalidArgumentError(
         absl::StrCat("bad_words, bad_word_ids and those of the model are ", sequences->size(),
                      " sequences of tokens together; at most ", SamplingOptions::kMaxBadWords));
+  }
+  return absl::OkStatus();
+}
+
+// Sets the lengths that the request leaves open to those of generation_config.json. max_length and
+// min_length there include the prompt, as in transformers.
+absl::Status SetLengthDefaults(const v1::SamplingParams& params,
+                               const GenerationDefaults& generation, CheckedRequest* checked) {
+  const auto prompt = static_cast<int>(checked->prompt.size());
+  SamplingOptions& sampling = checked->sampling;
+  if (!params.has_min_tokens() && !generation.min_new_tokens) {
+    sampling.min_tokens = std::max(0, generation.min_length - prompt);
+    if (params.has_max_tokens()) {
+      sampling.min_tokens = std::min(sampling.min_tokens, sampling.max_tokens);
+    }
+  }
+  if (params.has_max_tokens()) return absl::OkStatus();
+  if (generation.max_new_tokens) {
+    checked->default_max_tokens = *generation.max_new_tokens;
+    checked->default_name = absl::StrCat("max_new_tokens ", *generation.max_new_tokens);
+  } else if (generation.max_length) {
+    if (prompt >= *generation.max_length) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "prompt of ", prompt, " tokens; generation_config.json of the model has max_length ",
+          *generation.max_length, ", which includes the prompt: give max_tokens"));
+    }
+    checked->default_max_tokens = *generation.max_length - prompt;
+    checked->default_name = absl::StrCat("max_length ", *generation.max_length);
+  }
+  if (checked->default_max_tokens) {
+    if (params.has_min_tokens() && sampling.min_tokens > *checked->default_max_tokens) {
+      checked->default_max_tokens = sampling.min_tokens;
+    }
+    sampling.min_tokens = std::min(sampling.min_tokens, *checked->default_max_tokens);
+    checked->default_name += " of generation_config.json";
   }
   return absl::OkStatus();
 }
@@ -222,6 +312,7 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
     RETURN_IF_ERROR(s);
   }
   checked.stop.assign(params.stop().begin(), params.stop().end());
+  if (checked.stop.empty()) checked.stop = model.config.generation.stop_strings;
   if (!v1::ServingMode_IsValid(request.mode())) {
     return absl::InvalidArgumentError(absl::StrCat(
         "mode is ", static_cast<int>(request.mode()),
@@ -243,13 +334,14 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                     .top_k = generation.top_k,
                                     .min_p = generation.min_p,
                                     .seed = RandomU64() >> kSeedShift,
-                                    .min_tokens = generation.min_tokens,
+                                    .min_tokens = generation.min_new_tokens.value_or(0),
                                     .stop_tokens = generation.end_tokens,
                                     .repetition_penalty = generation.repetition_penalty,
                                     .bad_words = generation.bad_words};
   ASSIGN_OR_RETURN(SamplingOptions sampling, SamplingFromProto(params, defaults));
   RETURN_IF_ERROR(CheckIds(sampling, model.config.vocab));
-  RETURN_IF_ERROR(AddBadWords(params.bad_words(), *model.tokenizer, &sampling.bad_words));
+  AddStopTokens(checked.stop, model, &sampling.stop_tokens);
+  RETURN_IF_ERROR(AddBadWords(params.bad_words(), model, &sampling.bad_words));
   checked.sampling = std::move(sampling);
   if (params.has_n()) {
     if (params.n() < 1 || params.n() > kMaxAnswers) {
@@ -263,6 +355,7 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                    PromptTokens(request, model, limits, std::move(interrupted)));
   checked.prompt = std::move(prompt);
   checked.prompt.shrink_to_fit();  // It stays as long as the request, and may have grown in steps.
+  RETURN_IF_ERROR(SetLengthDefaults(params, generation, &checked));
   const int64_t sum = static_cast<int64_t>(checked.prompt.size()) + checked.sampling.max_tokens;
   if (sum > model.config.context) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -1,5 +1,6 @@
 #include "router/request_check.h"
 
+#include <algorithm>
 #include <string>
 
 #include <google/protobuf/io/coded_stream.h>
@@ -41,19 +42,124 @@ class RequestCheckTest : public ::testing::Test {
   v1::GenerateRequest request_;
 };
 
-TEST_F(RequestCheckTest, ABadWordStandsForItsTokensAtTheStartAndAfterABlank) {
+TEST_F(RequestCheckTest, ABadWordStandsForItsTokensInEveryPlace) {
   sampling().add_bad_word_ids()->add_ids(9);
   sampling().add_bad_words("fox");
   sampling().add_bad_words(" den of thieves");
-  sampling().add_bad_words("fox");            // The same word again.
-  sampling().add_bad_words("<|endoftext|>");  // Taken as text, not as the control token.
+  sampling().add_bad_words("fox");  // The same word again.
   const auto checked = Check();
   ASSERT_TRUE(checked.ok()) << checked.status();
   EXPECT_THAT(checked->sampling.bad_words,
-              ElementsAre(ElementsAre(9), Ids("fox"), Ids(" fox"), Ids(" den of thieves"),
-                          Ids("<|endoftext|>"), Ids(" <|endoftext|>")));
+              testing::UnorderedElementsAre(ElementsAre(9), Ids("fox"), Ids(" fox"),
+                                            Ids(" den of thieves")));
   EXPECT_NE(Ids("fox"), Ids(" fox"));
-  EXPECT_GT(checked->sampling.bad_words.back().size(), 2u);
+}
+
+TEST_F(RequestCheckTest, ASpecialTokenAsABadWordIsTheTokenAndItsText) {
+  const TokenId end = tokenizer_->TokenToId("<|end_of_turn|>").value();
+  sampling().add_bad_words("<|end_of_turn|>");
+  const auto checked = Check();
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_THAT(checked->sampling.bad_words, testing::Contains(ElementsAre(end)));
+  EXPECT_THAT(checked->sampling.bad_words, testing::Contains(Ids("<|end_of_turn|>")));
+}
+
+TEST_F(RequestCheckTest, ASpecialTokenAsAStopStringIsAStopTokenToo) {
+  const TokenId turn = tokenizer_->TokenToId("<|assistant|>").value();
+  sampling().add_stop("<|assistant|>");
+  sampling().add_stop("fox");
+  sampling().set_ignore_eos(true);
+  const auto checked = Check();
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_THAT(checked->sampling.stop_tokens, ElementsAre(turn));
+  EXPECT_THAT(checked->stop, ElementsAre("<|assistant|>", "fox"));
+}
+
+// Every form of tokeniser. `text` is a text in which the word comes last; the ban must cover the
+// tokens with which the text ends.
+TEST(BadWordsTest, CoverTheWordBehindEveryKindOfText) {
+  for (const char* name : {"gpt2", "llama3", "qwen2", "llama2", "mistral3", "metaspace"}) {
+    SCOPED_TRACE(name);
+    const auto tokenizer = *Tokenizer::FromFile(
+        absl::StrCat(BATON_SOURCE_DIR "/common/tokenizer/testdata/", name, ".tokenizer.json"));
+    ServedModel model = {name, ReadModelConfig(kDemoModel).value(), tokenizer.get()};
+    model.config.vocab = tokenizer->vocab_size();
+    model.config.generation = {};
+    for (const std::string word : {"the", "work", "\n", " ", "!", "("}) {
+      v1::GenerateRequest request;
+      request.mutable_token_ids()->add_ids(5);
+      request.mutable_sampling()->add_bad_words(word);
+      const auto checked =
+          CheckRequest(request, model, {}, absl::UnixEpoch(), absl::InfiniteFuture());
+      ASSERT_TRUE(checked.ok()) << checked.status();
+      for (const std::string before : {"", "a ", "a\n", "a(", "a\U0001F600", "1"}) {
+        if (word == " " && before != "1") continue;  // joins the space, or the text before it
+        const auto ids = tokenizer->Encode(before + word, {.add_special = false});
+        ASSERT_TRUE(ids.ok()) << ids.status();
+        const auto& banned = checked->sampling.bad_words;
+        EXPECT_TRUE(std::any_of(banned.begin(), banned.end(),
+                                [&](const auto& sequence) {
+                                  return sequence.size() <= ids->size() &&
+                                         std::equal(sequence.rbegin(), sequence.rend(),
+                                                    ids->rbegin());
+                                }))
+            << '"' << before << "\" + \"" << word << '"';
+      }
+    }
+  }
+}
+
+TEST_F(RequestCheckTest, TextsThatNeedATokenBeyondTheVocabularyAreRefused) {
+  const TokenId fox = Ids("fox").back();
+  model_.config.vocab = fox;
+  model_.config.generation.end_tokens.clear();
+  request_.set_text("the fox");
+  const auto checked = Check();
+  EXPECT_EQ(checked.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(checked.status().message()), HasSubstr("with id "));
+  EXPECT_THAT(std::string(checked.status().message()),
+              HasSubstr(absl::StrCat("the model's vocabulary has ids 0 to ", fox - 1)));
+}
+
+TEST_F(RequestCheckTest, LengthsThatAreNotSetAreThoseOfGenerationConfig) {
+  GenerationDefaults& generation = model_.config.generation;
+  request_.mutable_token_ids()->mutable_ids()->Add(6);  // two tokens
+  EXPECT_EQ(Check()->default_max_tokens, std::nullopt);
+
+  generation.max_length = 9;
+  EXPECT_EQ(Check()->default_max_tokens, 7);
+  EXPECT_EQ(Check()->default_name, "max_length 9 of generation_config.json");
+  EXPECT_EQ(Check()->sampling.max_tokens, 0);
+  generation.max_new_tokens = 40;  // holds instead of max_length
+  EXPECT_EQ(Check()->default_max_tokens, 40);
+  EXPECT_EQ(Check()->default_name, "max_new_tokens 40 of generation_config.json");
+
+  generation.min_length = 5;
+  EXPECT_EQ(Check()->sampling.min_tokens, 3);
+  generation.min_new_tokens = 50;  // holds instead of min_length, but not beyond the max
+  EXPECT_EQ(Check()->sampling.min_tokens, 40);
+
+  sampling().set_max_tokens(12);
+  EXPECT_EQ(Check()->default_max_tokens, std::nullopt);
+  EXPECT_EQ(Check()->sampling.max_tokens, 12);
+  EXPECT_EQ(Check()->sampling.min_tokens, 12);
+  sampling().set_min_tokens(1);
+  EXPECT_EQ(Check()->sampling.min_tokens, 1);
+
+  // transformers raises an error, too.
+  generation = {};
+  generation.max_length = 2;
+  sampling().clear_max_tokens();
+  EXPECT_THAT(
+      std::string(Check().status().message()),
+      HasSubstr("prompt of 2 tokens; generation_config.json of the model has max_length 2"));
+}
+
+TEST_F(RequestCheckTest, StopStringsThatAreNotSetAreThoseOfGenerationConfig) {
+  model_.config.generation.stop_strings = {"END"};
+  EXPECT_THAT(Check()->stop, ElementsAre("END"));
+  sampling().add_stop("fox");
+  EXPECT_THAT(Check()->stop, ElementsAre("fox"));
 }
 
 TEST_F(RequestCheckTest, SpecialTokensInATextAreTextUnlessTheRequestSaysOtherwise) {
@@ -107,7 +213,7 @@ TEST_F(RequestCheckTest, EveryFieldReachesTheOptionsAndSurvivesTheWayToAWorker) 
 
 TEST_F(RequestCheckTest, WhatIsNotSetIsTheModels) {
   model_.config.generation.repetition_penalty = 1.05f;
-  model_.config.generation.min_tokens = 6;
+  model_.config.generation.min_new_tokens = 6;
   model_.config.generation.bad_words = {{7, 8}};
   // This limit is below the model's default of min_tokens. The client did not set min_tokens, so
   // this is no error of the client.

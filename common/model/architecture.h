@@ -53,7 +53,7 @@ struct Architecture {
   absl::string_view layer_prefix = "model.layers.";    // followed by the layer's number and a dot
   absl::string_view final_norm = "model.norm.weight";  // [hidden]
   absl::string_view head = "lm_head.weight";           // [vocab, hidden]; not used if tied
-  // Tensors with this suffix are ignored: their values follow from the configuration, and only old
+  // Tensors with this suffix are not used: their values follow from the configuration, and only old
   // checkpoints have them.
   absl::string_view derived_suffix = ".rotary_emb.inv_freq";
 };

@@ -271,11 +271,13 @@ TEST(ModelConfigTest, BadValuesAreRefusedWithKeyFoundAndExpected) {
       {"generation: n-grams",
        {},
        {{"no_repeat_ngram_size", 3}},
-       "no_repeat_ngram_size is 3; expected 0, nothing else is supported"},
+       "no_repeat_ngram_size is 3; expected 0, nothing else is supported; "
+       "--generation-config=ignore "
+       "serves without this file"},
       {"generation: suppressed tokens",
        {},
        {{"suppress_tokens", {1}}},
-       "suppress_tokens is [1]; expected none, it is not supported"},
+       "suppress_tokens is [1]; expected [], nothing else is supported"},
       {"generation: min_new_tokens", {}, {{"min_new_tokens", "many"}}, "min_new_tokens is"},
       {"generation: bad word",
        {},
@@ -337,16 +339,11 @@ TEST(ModelConfigTest, BrokenFilesAreRefused) {
     TestFolder generation;
     generation.Write("config.json", TinyConfig().dump());
     generation.Write("generation_config.json", bad.text);
-    EXPECT_EQ(ReadModelConfig(generation.path()).ok(), bad.name == std::string("deep and whole"))
+    ModelConfig config_of_generation = *ReadModelConfig(generation.path());
+    EXPECT_EQ(ReadGenerationConfig(generation.path(), &config_of_generation).ok(),
+              bad.name == std::string("deep and whole"))
         << bad.name;
   }
-}
-
-TEST(ModelConfigTest, BeamsAreNoReasonToRefuseAModel) {
-  const auto config = ReadTiny({}, {{"num_beams", 4}, {"num_beam_groups", 1}});
-  ASSERT_TRUE(config.ok()) << config.status();
-  ASSERT_EQ(config->warnings.size(), 1u);
-  EXPECT_THAT(config->warnings[0], HasSubstr("/generation_config.json: num_beams is 4"));
 }
 
 TEST(ModelConfigTest, MissingFolderOrFileIsNotFound) {

@@ -26,6 +26,13 @@ bool IsPlainFileName(absl::string_view name) {
 
 }  // namespace
 
+std::optional<DType> CheckpointTensor::type() const {
+  if (entry->dtype == "F32") return DType::kF32;
+  if (entry->dtype == "F16") return DType::kF16;
+  if (entry->dtype == "BF16") return DType::kBF16;
+  return std::nullopt;
+}
+
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.path_ = absl::StrCat(folder, "/model.safetensors");
@@ -67,7 +74,7 @@ absl::Status Checkpoint::OpenShards(const std::string& folder) {
       auto file = SafetensorsFile::Open(absl::StrCat(folder, "/", shard_name));
       if (absl::IsNotFound(file.status())) {
         return absl::NotFoundError(absl::StrCat(file.status().message(), "; ", path_,
-                                                " names this file: fetch the model again"));
+                                                " names this file, and the folder lacks it"));
       }
       RETURN_IF_ERROR(file.status());
       shard->second = file->get();

@@ -17,10 +17,12 @@ namespace baton {
 struct CheckpointTensor {
   const SafetensorsFile* file = nullptr;
   const SafetensorsEntry* entry = nullptr;
+  // Type of the elements, or nullopt if it is no type of weights.
+  std::optional<DType> type() const;
 };
 
 // The tensors of a model folder: those in model.safetensors, or those in the files that
-// model.safetensors.index.json names. Immutable.
+// model.safetensors.index.json names.
 class Checkpoint {
  public:
   // Returns NotFound if the folder has neither model.safetensors nor an index. Returns
@@ -32,6 +34,11 @@ class Checkpoint {
   // Path of model.safetensors or of the index. Messages about a missing tensor contain this path.
   const std::string& path() const { return path_; }
   const absl::flat_hash_map<std::string, CheckpointTensor>& tensors() const { return tensors_; }
+  // Takes a tensor of tensors() out, or gives it one more name. The files stay as they are.
+  void Remove(const std::string& name) { tensors_.erase(name); }
+  void AddName(const std::string& name, const std::string& another) {
+    tensors_[another] = tensors_.at(name);
+  }
   // Returns the narrowest type that holds the values of all matrices: f16 or bf16 if all have this
   // type, otherwise f32. The type is known before a backend is created, because the choice of
   // backend may depend on it.

@@ -285,7 +285,7 @@ absl::Status ModelFileError(int error, const std::string& path) {
   }
   if (error == ELOOP) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": the links form a circle; fetch the model again"));
+        absl::StrCat(path, ": the links form a circle; put the files themselves there"));
   }
   if (const std::string target = LinkTarget(path); error == ENOENT && !target.empty()) {
     return absl::NotFoundError(absl::StrCat(path, ": is a link to ", Shown(target),

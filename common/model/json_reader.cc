@@ -125,6 +125,16 @@ bool JsonReader::HasNull(absl::string_view key) const {
   return found != object_->end() && found->is_null();
 }
 
+std::vector<std::string> JsonReader::Keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object_->items()) keys.push_back(key);
+  return keys;
+}
+
+bool JsonReader::Is(absl::string_view key, absl::string_view value) const {
+  return object_->at(Key(key)) == json::parse(value.begin(), value.end());
+}
+
 void JsonReader::Fail(absl::string_view key, absl::string_view expected) {
   if (!file_->status.ok()) return;
   file_->status = absl::InvalidArgumentError(absl::StrCat(
@@ -189,6 +199,12 @@ std::vector<std::string> JsonReader::Strings(absl::string_view key) {
     }
   }
   return strings;
+}
+
+std::vector<std::string> JsonReader::StringOrStrings(absl::string_view key) {
+  const json* value = Find(key);
+  if (value != nullptr && value->is_string()) return {value->get<std::string>()};
+  return Strings(key);
 }
 
 std::vector<int> JsonReader::Ints(absl::string_view key, int lowest, int highest) {

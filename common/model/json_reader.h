@@ -26,6 +26,11 @@ class JsonReader {
 
   const absl::Status& status() const;
   bool Has(absl::string_view key) const;
+  // Returns all keys of the object, in order of the alphabet.
+  std::vector<std::string> Keys() const;
+  // Returns true if the value of the key, which must be present, equals the JSON text `value`. 1
+  // and 1.0 are equal.
+  bool Is(absl::string_view key, absl::string_view value) const;
   // Returns true if the key is present with the value null. Use it where null and an absent key
   // mean different things.
   bool HasNull(absl::string_view key) const;
@@ -38,6 +43,8 @@ class JsonReader {
   bool Bool(absl::string_view key, bool fallback);
   std::string String(absl::string_view key, std::optional<std::string> fallback = {});
   std::vector<std::string> Strings(absl::string_view key);  // the key is required
+  // Reads a string or a list of strings. The key is required.
+  std::vector<std::string> StringOrStrings(absl::string_view key);
   // Reads an integer or a list of integers. Returns an empty list if the key is absent.
   std::vector<int> Ints(absl::string_view key, int lowest, int highest);
   // Reads a list of at most `max` lists, each of 1 to `longest` integers. Returns an empty list if

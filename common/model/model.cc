@@ -19,6 +19,7 @@
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
 #include "common/model/architecture.h"
+#include "common/model/odd_tensors.h"
 #include "common/model/random_weights.h"
 
 namespace baton {
@@ -73,13 +74,6 @@ absl::StatusOr<uint64_t> SampledHash(const CheckpointTensor& tensor) {
   return Hash64(sample, sizeof(sample));
 }
 
-std::optional<DType> DTypeOf(absl::string_view name) {
-  if (name == "F32") return DType::kF32;
-  if (name == "F16") return DType::kF16;
-  if (name == "BF16") return DType::kBF16;
-  return std::nullopt;
-}
-
 constexpr int kMaxPasses = 6;  // max number of times that PageIn reads all weights
 
 // Returns the number of page faults of this thread so far. If the number does not change while
@@ -90,8 +84,7 @@ int64_t FaultsOfThread() {
   return usage.ru_minflt + usage.ru_majflt;
 }
 
-constexpr char kFetchBoth[] =
-    ": files of two models, or an incomplete one; fetch config.json and weights again";
+constexpr char kTwoModels[] = ": config.json and the weights are of two models";
 constexpr char kNotQuantised[] =
     ": quantised weights, which Baton does not read; serve the model's BF16 or F16 folder";
 
@@ -102,7 +95,7 @@ absl::string_view WhyMissing(const Checkpoint& checkpoint, absl::string_view nam
        {"qweight", "weight_packed", "weight_scale", "scales", "weight.absmax"}) {
     if (checkpoint.tensors().contains(absl::StrCat(name, quantised))) return kNotQuantised;
   }
-  return kFetchBoth;
+  return kTwoModels;
 }
 
 }  // namespace
@@ -211,7 +204,7 @@ absl::StatusOr<CheckpointTensor> Model::Parts::Find(const Checkpoint& from,
                      absl::StrJoin(shape, ", "), "]", WhyMissing(from, name)));
   }
   const auto& [file, entry] = found->second;
-  if (!DTypeOf(entry->dtype)) {
+  if (!found->second.type()) {
     return absl::InvalidArgumentError(absl::StrCat(
         file->path(), ": tensor \"", name, "\" has type ", absl::CHexEscape(entry->dtype),
         "; expected BF16, F16 or F32", absl::StartsWith(entry->dtype, "F8") ? kNotQuantised : ""));
@@ -219,7 +212,7 @@ absl::StatusOr<CheckpointTensor> Model::Parts::Find(const Checkpoint& from,
   if (entry->shape != shape) {
     return absl::InvalidArgumentError(absl::StrCat(
         file->path(), ": tensor \"", name, "\" has shape [", absl::StrJoin(entry->shape, ", "),
-        "]; expected [", absl::StrJoin(shape, ", "), "] by config.json", kFetchBoth));
+        "]; expected [", absl::StrJoin(shape, ", "), "] by config.json", kTwoModels));
   }
   return found->second;
 }
@@ -229,7 +222,7 @@ absl::Status Model::Parts::LoadTensor(const Place& place, Backend* backend) {
   const std::vector<int64_t> shape = place.shape.Dimensions();
   ASSIGN_OR_RETURN(const CheckpointTensor found, Find(checkpoint, place.shape));
   const auto& [file, entry] = found;
-  const auto type = DTypeOf(entry->dtype);
+  const auto type = found.type();
   ASSIGN_OR_RETURN(const auto sampled, SampledHash(found));
   table.push_back(absl::StrCat(name, " ", entry->dtype, " ", absl::StrJoin(shape, "x"), " ",
                                absl::Hex(sampled)));
@@ -311,10 +304,7 @@ absl::Status Model::Parts::CheckLeftovers(const Checkpoint& in) const {
   const std::pair<const std::string, CheckpointTensor>* first = nullptr;
   for (const auto& tensor : in.tensors()) {
     const std::string& name = tensor.first;
-    if (used.contains(name) || name == architecture.head ||
-        absl::EndsWith(name, architecture.derived_suffix)) {
-      continue;
-    }
+    if (used.contains(name)) continue;
     if (first == nullptr || name < first->first) first = &tensor;
   }
   if (first == nullptr) return absl::OkStatus();
@@ -322,7 +312,7 @@ absl::Status Model::Parts::CheckLeftovers(const Checkpoint& in) const {
       absl::StrCat(first->second.file->path(), ": has tensor \"", absl::CHexEscape(first->first),
                    "\"; expected none of that name in ", config.architecture, " with ",
                    config.layers, " layers", config.attention_bias ? "" : ", no attention_bias",
-                   config.mlp_bias ? "" : ", no mlp_bias", kFetchBoth));
+                   config.mlp_bias ? "" : ", no mlp_bias", kTwoModels));
 }
 
 absl::Status Model::Parts::LoadAll(Backend* backend, const Progress& progress) {
@@ -355,9 +345,10 @@ Model::~Model() = default;
 
 absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path, bool with_checkpoint) {
   ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(path));
-  ModelFolder folder{.config = std::move(config), .checkpoint = std::nullopt};
+  ModelFolder folder{.config = std::move(config), .checkpoint = std::nullopt, .warnings = {}};
   if (!with_checkpoint) return folder;
   ASSIGN_OR_RETURN(folder.checkpoint, Checkpoint::Open(path));
+  RETURN_IF_ERROR(SettleOddTensors(&folder.config, &*folder.checkpoint, &folder.warnings));
   RETURN_IF_ERROR(Model::CheckTensors(folder.config, *folder.checkpoint));
   return folder;
 }

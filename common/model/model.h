@@ -48,6 +48,7 @@ struct TensorShape {
 struct ModelFolder {
   ModelConfig config;
   std::optional<Checkpoint> checkpoint;  // absent if the weights do not come from the folder
+  std::vector<std::string> warnings;     // for the log, from SettleOddTensors()
 
   // Reads config.json and, with `with_checkpoint`, the tables of *.safetensors (one file, or
   // several with an index). Returns InvalidArgument if the tensors are not those of the model; the
@@ -89,9 +90,9 @@ class Model {
   absl::Status PageIn(const Progress& progress = nullptr) const;
 
   // Returns OK if `checkpoint` has the tensors of a model with this configuration, in the right
-  // shapes and types, and no others. An unused head and tensors with Architecture::derived_suffix
-  // are allowed. Otherwise returns InvalidArgument with the file, the tensor, what was found and
-  // what was expected. Reads no weights.
+  // shapes and types, and no others (SettleOddTensors() takes out those that may be there unused).
+  // Otherwise returns InvalidArgument with the file, the tensor, what was found and what was
+  // expected. Reads no weights.
   static absl::Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint);
 
   // Returns every tensor that checkpoints of a model with this configuration have, ordered by

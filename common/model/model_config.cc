@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/model/folder_advice.h"
+#include "common/model/generation_config.h"
 #include "common/model/json_reader.h"
 #include "common/model/model_family.h"
 
@@ -26,85 +27,6 @@ constexpr int kMaxHeads = 1024;
 constexpr int kMaxHeadDim = 1024;
 constexpr int kMaxVocab = 1 << 24;
 constexpr int kMaxContext = 1 << 28;
-constexpr size_t kMaxBadWords = 256;  // the same limit holds for requests
-constexpr size_t kMaxBadWordTokens = 1024;
-
-std::vector<TokenId> EndTokens(JsonReader& json, int vocab) {
-  std::vector<TokenId> tokens;
-  for (const TokenId token : json.Ints("eos_token_id", 0, vocab - 1)) {
-    if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
-  }
-  return tokens;
-}
-
-// Refuses options that change the answer and that Baton does not support. Ignoring them would give
-// wrong answers.
-void RefuseUnsupported(JsonReader& json) {
-  struct Neutral {
-    absl::string_view key;
-    double value;
-  };
-  for (const auto& [key, value] : {Neutral{"no_repeat_ngram_size", 0},
-                                   {"encoder_no_repeat_ngram_size", 0},
-                                   {"typical_p", 1},
-                                   {"epsilon_cutoff", 0},
-                                   {"eta_cutoff", 0},
-                                   {"penalty_alpha", 0},
-                                   {"guidance_scale", 1}}) {
-    constexpr double kMax = std::numeric_limits<double>::max();
-    if (json.Number(key, -kMax, kMax, value) != value) {
-      json.Fail(key, absl::StrCat(value,
-                                  ", nothing else is supported; take the key out of the "
-                                  "file to serve without it"));
-    }
-  }
-  for (const absl::string_view key :
-       {"sequence_bias", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id",
-        "forced_eos_token_id", "exponential_decay_length_penalty", "dola_layers",
-        "watermarking_config"}) {
-    if (json.Has(key)) {
-      json.Fail(key, "none, it is not supported; take the key out of the file to serve without it");
-    }
-  }
-}
-
-// Warns if the configuration file `path` asks for beam search. Beam search only looks for a likely
-// answer of the same model in another way. Baton samples instead, which also gives answers of this
-// model, so the model need not be refused.
-void WarnOfBeams(JsonReader& json, const std::string& path, std::vector<std::string>* warnings) {
-  for (const absl::string_view key : {"num_beams", "num_beam_groups"}) {
-    const int value = json.Int(key, 1, kMaxContext, 1);
-    if (value == 1) continue;
-    warnings->push_back(absl::StrCat(path, ": ", key, " is ", value,
-                                     ", and Baton has no beam search: answers are sampled, or "
-                                     "greedy, without it; set it to 1 to silence this"));
-  }
-}
-
-absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& path, int vocab,
-                                                          std::vector<std::string>* warnings) {
-  GenerationDefaults defaults;
-  auto json = JsonReader::Open(path, kMaxFileBytes);
-  if (absl::IsNotFound(json.status())) return defaults;
-  RETURN_IF_ERROR(json.status());
-  const bool do_sample = json->Bool("do_sample", false);
-  const double temperature = json->Number("temperature", 0, 100, 1);
-  defaults.temperature = do_sample ? temperature : 0;
-  defaults.top_p = json->Number("top_p", 0, 1, 1);
-  // A missing key means that all tokens are kept, as in vLLM. transformers would silently keep 50.
-  defaults.top_k = json->Int("top_k", 0, kMaxVocab, 0);
-  defaults.min_p = json->Number("min_p", 0, 1, 0);
-  defaults.end_tokens = EndTokens(*json, vocab);
-  if (defaults.top_p == 0) json->Fail("top_p", "more than 0");
-  defaults.repetition_penalty = json->Number("repetition_penalty", 0.01, 100, 1);
-  defaults.min_tokens = json->Int("min_new_tokens", 0, kMaxContext, 0);
-  defaults.bad_words =
-      json->IntLists("bad_words_ids", 0, vocab - 1, kMaxBadWords, kMaxBadWordTokens);
-  RefuseUnsupported(*json);
-  WarnOfBeams(*json, path, warnings);
-  RETURN_IF_ERROR(json->status());
-  return defaults;
-}
 
 // Refuses quantised weights. The message names the quantisation method as the model's web page
 // does.
@@ -247,18 +169,8 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   config.tied_embeddings = json->Bool("tie_word_embeddings", false);
   if (family->attention_bias) config.attention_bias = json->Bool("attention_bias", false);
   if (family->mlp_bias) config.mlp_bias = json->Bool("mlp_bias", false);
-  const auto end_tokens = EndTokens(*json, config.vocab);
+  config.generation.end_tokens = EndTokens(*json, config.vocab);
   RETURN_IF_ERROR(json->status());
-
-  ASSIGN_OR_RETURN(auto generation,
-                   ReadGenerationDefaults(absl::StrCat(folder, "/generation_config.json"),
-                                          config.vocab, &config.warnings));
-  config.generation = std::move(generation);
-  if (config.generation.end_tokens.empty()) config.generation.end_tokens = end_tokens;
-  std::erase_if(config.generation.bad_words, [&](const std::vector<TokenId>& word) {
-    const auto& ends = config.generation.end_tokens;
-    return word.size() == 1 && std::find(ends.begin(), ends.end(), word[0]) != ends.end();
-  });
   return config;
 }
 

@@ -5,26 +5,10 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/types.h"
+#include "common/model/generation_config.h"
 #include "common/model/rope_config.h"
 
 namespace baton {
-
-// Settings of generation_config.json. They are used for everything that a request leaves open. A
-// missing `do_sample` means greedy, as in transformers.
-struct GenerationDefaults {
-  float temperature = 0;
-  float top_p = 1;
-  int top_k = 0;
-  float min_p = 0;
-  std::vector<TokenId> end_tokens;  // any of them ends the answer
-  float repetition_penalty = 1;
-  int min_tokens = 0;  // read from min_new_tokens
-  // The token lists of bad_words_ids. As in transformers, a list that is a single end token is
-  // dropped.
-  std::vector<std::vector<TokenId>> bad_words;
-
-  bool operator==(const GenerationDefaults&) const = default;
-};
 
 // The architecture of one model, from config.json. This header needs neither the tokenizer nor
 // kernels, because the router includes it too.
@@ -48,6 +32,7 @@ struct ModelConfig {
   // this.
   bool attention_bias = false;
   bool mlp_bias = false;
+  // ReadModelConfig sets only the end tokens. ReadGenerationConfig reads the rest.
   GenerationDefaults generation;
   // Warnings for the log, one sentence for each setting that Baton ignores. Each sentence names the
   // file, the key and the value.
@@ -56,9 +41,9 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-// Reads and checks config.json and, if present, generation_config.json in `folder`. Returns
-// NotFound if config.json does not exist. Returns InvalidArgument for a wrong value; the message
-// names the file, the key, the value found, and the allowed values.
+// Reads and checks config.json in `folder`. Returns NotFound if config.json does not exist. Returns
+// InvalidArgument for a wrong value; the message names the file, the key, the value found, and the
+// allowed values.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder);
 
 }  // namespace baton

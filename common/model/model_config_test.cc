@@ -19,8 +19,9 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 TEST(ModelConfigTest, FolderAsTransformersFourWritesIt) {
-  const auto config = ReadModelConfig(TestData("llama3_sharded_bf16"));
+  auto config = ReadModelConfig(TestData("llama3_sharded_bf16"));
   ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_EQ(ReadGenerationConfig(TestData("llama3_sharded_bf16"), &*config), absl::OkStatus());
   EXPECT_EQ(config->architecture, "LlamaForCausalLM");
   EXPECT_EQ(config->layers, 5);
   EXPECT_EQ(config->hidden, 64);
@@ -215,7 +216,7 @@ TEST(ModelConfigTest, WithoutDoSampleTheDefaultIsGreedy) {
   EXPECT_EQ(config->generation.top_k, 20);
   EXPECT_EQ(config->generation.min_p, 0.1f);
   EXPECT_EQ(config->generation.repetition_penalty, 1);
-  EXPECT_EQ(config->generation.min_tokens, 0);
+  EXPECT_EQ(config->generation.min_new_tokens, std::nullopt);
   EXPECT_THAT(config->generation.bad_words, IsEmpty());
 }
 
@@ -228,7 +229,7 @@ TEST(ModelConfigTest, EndTokensComeFromGenerationConfigAndElseFromConfig) {
                                    {"bad_words_ids", {{1, 3}, {2}, {3}, {2, 2}}}});
   ASSERT_TRUE(penal.ok()) << penal.status();
   EXPECT_EQ(penal->generation.repetition_penalty, 1.05f);
-  EXPECT_EQ(penal->generation.min_tokens, 4);
+  EXPECT_EQ(penal->generation.min_new_tokens, 4);
   EXPECT_THAT(penal->generation.bad_words,
               ElementsAre(ElementsAre(1, 3), ElementsAre(3), ElementsAre(2, 2)));
   EXPECT_THAT(ReadTiny({}, {{"eos_token_id", {1, 3}}})->generation.end_tokens, ElementsAre(1, 3));

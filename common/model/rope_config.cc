@@ -180,8 +180,10 @@ RopeConfig ReadRopeConfig(JsonReader& json, const RopeSizes& sizes) {
   const int outer_original = json.Int(kOriginalContext, 1, kMaxRopeContext, sizes.original_context);
   // If config.json has both rope_scaling and rope_parameters, only rope_scaling is read, as in
   // versions 4 and 5 of transformers.
-  const bool five = !json.Has("rope_scaling") && json.Has("rope_parameters");
-  if (!five && !json.Has("rope_scaling")) return config;
+  // As in transformers, an empty rope_scaling is none.
+  const bool scaling = json.Has("rope_scaling") && !json.Is("rope_scaling", "{}");
+  const bool five = !scaling && json.Has("rope_parameters");
+  if (!five && !scaling) return config;
 
   JsonReader rope = json.Object(five ? "rope_parameters" : "rope_scaling");
   for (const char* layer_type : {"full_attention", "sliding_attention"}) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/hash.h"
+#include "common/base/status_macros.h"
 #include "common/model/model.h"
 #include "common/model/reference_backend.h"
 
@@ -109,7 +110,9 @@ absl::StatusOr<ModelConfig> ReadTiny(const json& changes, const json& generation
   if (!changes.is_null()) config.merge_patch(changes);
   folder.Write("config.json", config.dump());
   if (!generation.is_null()) folder.Write("generation_config.json", generation.dump());
-  return ReadModelConfig(folder.path());
+  ASSIGN_OR_RETURN(ModelConfig read, ReadModelConfig(folder.path()));
+  RETURN_IF_ERROR(ReadGenerationConfig(folder.path(), &read));
+  return read;
 }
 
 std::vector<TestTensor> TinyTensors(const std::string& matrix_dtype,

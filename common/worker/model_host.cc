@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "common/base/usable_memory.h"
 #include "common/model/checkpoint.h"
@@ -271,6 +272,9 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
   ASSIGN_OR_RETURN(
       ModelFolder folder,
       ModelFolder::Open(options.model, !options.random_weights && options.backend.reads_weights()));
+  for (const std::string& warning : folder.warnings) {
+    Log(Severity::kWarning, "odd_tensors", {{"because", warning}});
+  }
   const ModelConfig config = folder.config;
   absl::Status opened;
   if (on_device) {

@@ -258,9 +258,18 @@ TEST(ReceivedAnswerTest, AnAnswerWithoutTextIsTold) {
       if (event.has_delta() && !has_text) event.mutable_delta()->clear_text();
       ASSERT_TRUE(answer.Add(event, absl::UnixEpoch()).ok());
     }
-    EXPECT_EQ(answer.EmptyAnswerLines("> "),
+    EXPECT_EQ(answer.NoteLines("> "),
               has_text ? "" : "> the answer has no text: 2 tokens, finished by length\n");
   }
+  ReceivedAnswer limited(absl::UnixEpoch(), 1);
+  for (v1::GenerateEvent& event : FakeRouter::Events({})) {
+    if (event.has_finished()) event.mutable_finished()->set_limit("max_new_tokens 2 of a file");
+    ASSERT_TRUE(limited.Add(event, absl::UnixEpoch()).ok());
+  }
+  EXPECT_EQ(
+      limited.NoteLines("> "),
+      "> the answer was ended by max_new_tokens 2 of a file; --max-tokens sets another limit\n");
+  EXPECT_EQ(limited.ToJson()["limit"], "max_new_tokens 2 of a file");
   ReceivedAnswer two(absl::UnixEpoch(), 2);
   for (const v1::GenerateEvent& event : FakeRouter::Events({})) {
     ASSERT_TRUE(two.Add(event, absl::UnixEpoch()).ok());
@@ -274,7 +283,7 @@ TEST(ReceivedAnswerTest, AnAnswerWithoutTextIsTold) {
   ASSERT_TRUE(two.Add(event, absl::UnixEpoch()).ok());
   event.mutable_summary()->set_index(1);
   ASSERT_TRUE(two.Add(event, absl::UnixEpoch()).ok());
-  EXPECT_EQ(two.EmptyAnswerLines(""), "answer 1 has no text: 1 token, finished by stop\n");
+  EXPECT_EQ(two.NoteLines(""), "answer 1 has no text: 1 token, finished by stop\n");
 }
 
 TEST(ReceivedAnswerTest, LogprobsOfThePromptStandInTheJson) {

@@ -323,7 +323,7 @@ absl::Status Generate(RouterCalls* calls, const v1::GenerateRequest& request) {
   RETURN_IF_ERROR(status);
   if (!answer.complete())
     return absl::DataLossError("the stream ended before the answer was complete");
-  if (!json) std::fputs(answer.EmptyAnswerLines("baton-client: ").c_str(), stderr);
+  if (!json) std::fputs(answer.NoteLines("baton-client: ").c_str(), stderr);
   if (absl::GetFlag(FLAGS_timing)) std::fputs(answer.TimingTable().c_str(), stderr);
   if (json) return Print(JsonLine(answer.ToJson()));
   return request.sampling().has_logprobs() ? PrintLogprobs(calls, answer) : absl::OkStatus();

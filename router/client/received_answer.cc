@@ -113,15 +113,21 @@ std::string ReceivedAnswer::TakePrintable() {
   return text;
 }
 
-std::string ReceivedAnswer::EmptyAnswerLines(absl::string_view indent) const {
+std::string ReceivedAnswer::NoteLines(absl::string_view indent) const {
   std::string lines;
   for (size_t i = 0; i < answers_.size(); ++i) {
     const One& one = answers_[i];
-    if (!one.text.empty()) continue;
+    const std::string name = answers_.size() > 1 ? absl::StrCat("answer ", i) : "the answer";
     const size_t tokens = one.tokens.size();
-    absl::StrAppend(&lines, indent, answers_.size() > 1 ? absl::StrCat("answer ", i) : "the answer",
-                    " has no text: ", tokens, tokens == 1 ? " token" : " tokens", ", finished by ",
-                    FinishReasonName(one.finished.reason()), "\n");
+    if (one.text.empty()) {
+      absl::StrAppend(&lines, indent, name, " has no text: ", tokens,
+                      tokens == 1 ? " token" : " tokens", ", finished by ",
+                      FinishReasonName(one.finished.reason()), "\n");
+    }
+    if (!one.finished.limit().empty()) {
+      absl::StrAppend(&lines, indent, name, " was ended by ", one.finished.limit(),
+                      "; --max-tokens sets another limit\n");
+    }
   }
   return lines;
 }
@@ -182,6 +188,7 @@ nlohmann::ordered_json ReceivedAnswer::AnswerJson(const One& one) const {
       {"migrations", summary.migrations()},
       {"decode_cached_tokens", summary.decode_cached_tokens()},
   };
+  if (!one.finished.limit().empty()) json["limit"] = one.finished.limit();
   if (summary.has_slo()) {
     const v1::SloVerdict& slo = summary.slo();
     json["slo"] = {{"met", slo.met()}};

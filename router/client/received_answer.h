@@ -33,10 +33,10 @@ class ReceivedAnswer {
   // earlier answers are complete.
   std::string TakePrintable();
 
-  // Returns a line for people about each answer that has no text, which says how many tokens it has
-  // and why it ended. A terminal would otherwise show nothing. Returns "" if every answer has text.
-  // Each line begins with `indent`. The answer must be complete.
-  std::string EmptyAnswerLines(absl::string_view indent) const;
+  // Returns lines for people about each answer that has no text, which say how many tokens it has
+  // and why it ended (a terminal would otherwise show nothing), and about each answer that a limit
+  // of the model's own ended. Each line begins with `indent`. The answer must be complete.
+  std::string NoteLines(absl::string_view indent) const;
 
   // Returns one JSON object with the fields request_id, model, text, token_ids, finish_reason,
   // logprobs, usage, seed, timing_us, workers, link and migrations, and with prompt_logprobs if the

@@ -220,6 +220,10 @@ void Clients::Answer(Request& request, const AnswerEnd& end) {
   event.mutable_finished()->set_reason(how.reason);
   event.mutable_finished()->set_matched_stop(how.matched_stop);
   if (how.stop_token) event.mutable_finished()->set_stop_token_id(*how.stop_token);
+  if (how.reason == v1::FINISH_REASON_LENGTH &&
+      request.checked.default_max_tokens == request.max_tokens) {
+    event.mutable_finished()->set_limit(request.checked.default_name);
+  }
   Send(request, std::move(event));
 
   v1::GenerateEvent last;

@@ -119,6 +119,43 @@ TEST_F(RouterCoreTest, AStopStringEndsTheAnswerAndIsNoPartOfIt) {
   EXPECT_TRUE(AtRest());
 }
 
+TEST_F(RouterCoreTest, AStopStringWithinTheFirstMinTokensDoesNotEndTheAnswer) {
+  for (const int min_tokens : {0, 3}) {
+    CoreHarness w;
+    w.AttachFour();
+    const std::vector<TokenId> answer = Continuation(Prompt(5), 6);
+    CheckedRequest request = CoreHarness::Request(Prompt(5), 6);
+    request.sampling.min_tokens = min_tokens;
+    request.stop = {absl::StrCat(answer[2], " ")};
+    const RequestKey r = w.Arrive(request);
+    w.Ticket(w.PrefillLeg());
+    w.First(w.PrefillLeg());
+    w.Reserve(w.DecodeLeg());
+    w.Tokens(w.DecodeLeg(), 0, 6);
+    EXPECT_EQ(w.clients.at(r).finished.has_value(), min_tokens == 0);
+  }
+}
+
+TEST_F(RouterCoreTest, WithoutMaxTokensTheModelsOwnLimitEndsTheAnswer) {
+  CoreHarness w;
+  w.AttachFour();
+  CheckedRequest request = CoreHarness::Request(Prompt(5), 0);
+  request.default_max_tokens = 3;
+  request.default_name = "max_new_tokens 3 of generation_config.json";
+  const RequestKey r = w.Arrive(request);
+  EXPECT_EQ(w.At(w.PrefillLeg()).prefill_request.sampling().max_tokens(), 3u);
+  w.Ticket(w.PrefillLeg());
+  w.First(w.PrefillLeg());
+  w.Reserve(w.DecodeLeg());
+  const LegKey decode = w.DecodeLeg();
+  w.Tokens(decode, 0, 3);
+  w.Finish(decode);
+  ASSERT_TRUE(w.clients.at(r).finished);
+  EXPECT_EQ(w.clients.at(r).finished->reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(w.clients.at(r).finished->limit(), request.default_name);
+  EXPECT_EQ(w.clients.at(r).tokens, Continuation(Prompt(5), 3));
+}
+
 TEST_F(RouterCoreTest, DrainingTakesNothingNewAndFinishesWhatRuns) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);

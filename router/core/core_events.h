@@ -32,10 +32,14 @@ using AttachKey = uint64_t;   // One Attach stream.
 
 // A request that has passed all checks that do not depend on the workers.
 struct CheckedRequest {
-  std::string request_id;         // A name for logs. Two running requests may have the same one.
-  std::string caller;             // Name of the caller. Callers take turns.
-  std::vector<TokenId> prompt;    // Not empty; every id is in the vocabulary.
-  SamplingOptions sampling;       // Its seed is set. max_tokens 0 means to the end of the context.
+  std::string request_id;       // A name for logs. Two running requests may have the same one.
+  std::string caller;           // Name of the caller. Callers take turns.
+  std::vector<TokenId> prompt;  // Not empty; every id is in the vocabulary.
+  SamplingOptions sampling;     // Its seed is set. max_tokens 0 means that the request has none.
+  // The model's own limit, for requests without max_tokens, and its name for people. Without it,
+  // the answer may go on to the end of the context.
+  std::optional<int> default_max_tokens;
+  std::string default_name;
   std::vector<std::string> stop;  // Stop strings; no string is empty.
   int answers = 1;                // Number of answers wanted, each sampled on its own.
   v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // Unspecified: the router's mode.

@@ -231,7 +231,10 @@ absl::Status RequestQueue::Size(Request& request) const {
                                                    answer, " make ", prompt + answer,
                                                    "; the workers take ", limit, " tokens"));
   }
-  if (request.max_tokens == 0) request.max_tokens = static_cast<int>(limit - prompt);
+  if (request.max_tokens == 0) {
+    request.max_tokens = static_cast<int>(
+        std::min<int64_t>(limit - prompt, request.checked.default_max_tokens.value_or(limit)));
+  }
   if (sampling.min_tokens > request.max_tokens) {
     return absl::InvalidArgumentError(absl::StrCat("min_tokens is ", sampling.min_tokens,
                                                    "; the context leaves ", request.max_tokens,

@@ -19,7 +19,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else {
     folder.Write("generation_config.json", input.substr(zero + 1));
   }
-  const auto config = baton::ReadModelConfig(folder.path());
+  auto config = baton::ReadModelConfig(folder.path());
+  if (config.ok()) {
+    const absl::Status generation = baton::ReadGenerationConfig(folder.path(), &*config);
+    if (!generation.ok()) config = generation;
+  }
   if (!config.ok()) {
     BATON_CHECK(!config.status().message().empty());
     return 0;
