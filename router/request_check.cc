@@ -206,11 +206,13 @@ absl::Status SetLengthDefaults(const v1::SamplingParams& params,
     checked->default_name = absl::StrCat("max_length ", *generation.max_length);
   }
   if (checked->default_max_tokens) {
+    checked->default_name += " of generation_config.json";
     if (params.has_min_tokens() && sampling.min_tokens > *checked->default_max_tokens) {
-      checked->default_max_tokens = sampling.min_tokens;
+      return absl::InvalidArgumentError(absl::StrCat("min_tokens is ", sampling.min_tokens,
+                                                     "; the model's limit is ",
+                                                     checked->default_name, ": give max_tokens"));
     }
     sampling.min_tokens = std::min(sampling.min_tokens, *checked->default_max_tokens);
-    checked->default_name += " of generation_config.json";
   }
   return absl::OkStatus();
 }

@@ -146,6 +146,13 @@ TEST_F(RequestCheckTest, LengthsThatAreNotSetAreThoseOfGenerationConfig) {
   sampling().set_min_tokens(1);
   EXPECT_EQ(Check()->sampling.min_tokens, 1);
 
+  sampling().clear_max_tokens();
+  sampling().set_min_tokens(41);
+  EXPECT_THAT(std::string(Check().status().message()),
+              HasSubstr("min_tokens is 41; the model's limit is max_new_tokens 40 of "
+                        "generation_config.json: give max_tokens"));
+  sampling().clear_min_tokens();
+
   // transformers raises an error, too.
   generation = {};
   generation.max_length = 2;
