@@ -11,8 +11,6 @@
 namespace baton {
 namespace {
 
-constexpr int kAlone = 24;
-constexpr int kConversations = 6;
 constexpr int kTurns = 4;
 constexpr int kDocuments = 3;
 
@@ -207,7 +205,7 @@ Case MakeCase(Truth& truth, std::mt19937& random, int prompt_tokens, SamplingOpt
   return MakeCase(truth, std::move(prompt), std::move(sampling));
 }
 
-Cases MakeCases(const std::string& model, const Workers& workers, int longest,
+Cases MakeCases(const std::string& model, const Workers& workers, int longest, int conversations,
                 std::mt19937& random) {
   const bool device = workers.backend != "cpu";
   const auto truth =
@@ -215,8 +213,8 @@ Cases MakeCases(const std::string& model, const Workers& workers, int longest,
   BATON_CHECK(truth.ok()) << truth.status();
   CaseMaker maker(**truth, workers, longest, random);
   Cases cases;
-  for (int i = 0; i < kAlone; ++i) cases.alone.push_back(maker.Alone(i));
-  for (int i = 0; i < kConversations; ++i) cases.conversations.push_back(maker.Talk(i));
+  for (int i = 0; i < 4 * conversations; ++i) cases.alone.push_back(maker.Alone(i));
+  for (int i = 0; i < conversations; ++i) cases.conversations.push_back(maker.Talk(i));
   return cases;
 }
 

@@ -61,10 +61,11 @@ struct Cases {
   std::vector<Conversation> conversations;
 };
 
-// Makes cases with long prompts and long answers, so that kills often hit prefill, the pull of KV,
-// and decode. Some prompts begin with a part of the same documents, some have a cache_salt, and
-// some must not use the prefix cache.
-Cases MakeCases(const std::string& model, const Workers& workers, int longest,
+// Makes this number of conversations, and four times as many requests that stand alone. Their prompts
+// and answers are long, so that kills often hit prefill, the pull of KV, and decode. Some prompts
+// begin with a part of the same documents, some have a cache_salt, and some must not use the prefix
+// cache.
+Cases MakeCases(const std::string& model, const Workers& workers, int longest, int conversations,
                 std::mt19937& random);
 
 }  // namespace baton

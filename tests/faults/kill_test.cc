@@ -198,7 +198,7 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   const int seed = FromEnvironment("BATON_SEED", 20261121);
   std::printf("seed %d, %d kills\n", seed, kills);
   std::mt19937 random(seed);
-  const Cases cases = MakeCases(model, workers, longest, random);
+  const Cases cases = MakeCases(model, workers, longest, kills < 30 ? 6 : 12, random);
 
   // These limits make a stopped worker count as dead after 2.5 s. By then, the router has received
   // no load report for 2.5 s, and nothing on the streams of the worker's requests for 2 s. Leases
