@@ -162,7 +162,7 @@ TEST_F(OddTensorsTest, TensorsThatTransformersDoesNotUseAreNamed) {
                                     "others: layers beyond num_hidden_layers, 2; the model uses "
                                     "the first 2")));
   EXPECT_EQ(TinyLogits(folder_.path()), plain);
-  // All layers are used if config.json says so, and then all their tensors are needed.
+  // Layer 2 is used if config.json has three layers. Its other tensors are missing.
   Set("num_hidden_layers", 3);
   EXPECT_THAT(std::string(ModelFolder::Open(folder_.path()).status().message()),
               HasSubstr("has no tensor \"model.layers.2."));

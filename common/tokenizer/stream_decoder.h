@@ -47,7 +47,7 @@ class StreamDecoder {
   void Reset();
   // Returns true if text that came before can't affect how later ids are decoded.
   bool BeginIsBehind() const;
-  // Passes on the whole characters of the run, if they need not wait.
+  // If `eager_` is set, takes the whole characters out of the run and decodes them.
   void ReleaseRun(std::string* out);
   void FlushRun(std::string* out);
   // Passes a token that comes out of ByteFallback through the remaining decoder steps.

@@ -114,7 +114,7 @@ TEST(StreamDecoderTest, AnAnswerContinuesItsPrompt) {
   EXPECT_EQ(AnswerPieces(*llama2, {"<s>", "▁the"}, {"▁the", "▁the"}), (Texts{" the", " the", ""}));
   EXPECT_EQ(AnswerPieces(*llama2, {"a"}, {"▁the"}), (Texts{" the", ""}));
   EXPECT_EQ(AnswerPieces(*llama2, {"<0x41>"}, {"▁the"}), (Texts{" the", ""}));
-  // The text as a whole begins with the answer if the prompt has only special tokens.
+  // A prompt of special tokens has no text, so the answer's first space begins the whole text.
   EXPECT_EQ(AnswerPieces(*llama2, {"<s>"}, {"▁the", "▁the"}), (Texts{"the", " the", ""}));
   // The prompt's only space is the one that is stripped.
   EXPECT_EQ(AnswerPieces(*llama2, {"<s>", "▁"}, {"▁the"}), (Texts{" the", ""}));
