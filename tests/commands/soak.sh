@@ -25,13 +25,14 @@ soak() {
   need $mode "${build_packages[@]}" || exit 1
   architectures=any
   if [[ -n $histories ]]; then
-    compile "" OFF trouble_test sim_test kv_cache_test kv_transfer_test prefix_index_test same_tokens_test "${binaries[@]}"
+    compile "" OFF trouble_test sim_test kv_cache_test kv_transfer_test prefix_index_test e2e_test "${binaries[@]}"
     run_histories "$histories" "${seed:-1}" || return
     export BATON_FULL_HISTORIES=1
     "$build/tests/sim_test" --gtest_filter='SimTest.*:PrefixCacheSimTest.*' --gtest_brief=1 &&
       "$build/tests/kv_cache_test" --gtest_filter='PrefixCacheRandomTest.*' --gtest_brief=1 &&
       "$build/tests/kv_transfer_test" --gtest_filter='KvStormTest.*' --gtest_brief=1 &&
-      "$build/tests/prefix_index_test" --gtest_brief=1 && "$build/tests/same_tokens_test" --gtest_brief=1
+      "$build/tests/prefix_index_test" --gtest_brief=1 &&
+      "$build/tests/e2e_test" --gtest_filter='*SameTokensTest.*' --gtest_brief=1
     return
   fi
   compile "" OFF kill_test "${binaries[@]}"

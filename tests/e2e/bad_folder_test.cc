@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/served_folder.h"
+#include "tests/shell/run_shell.h"
 
 namespace baton {
 namespace {
@@ -18,21 +19,9 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-struct Outcome {
-  int status = -1;
-  std::string output;  // Standard output and standard error together.
-};
-
-Outcome RunOn(const std::string& program, const ServedFolder& folder) {
-  const std::string command =
-      absl::StrCat("timeout 20 ", BATON_BINARY_DIR, "/", program,
-                   " --listen=127.0.0.1:0 --model=", folder.path(), " 2>&1 </dev/null");
-  Outcome outcome;
-  FILE* pipe = popen(command.c_str(), "r");
-  char bytes[4096];
-  while (const size_t got = fread(bytes, 1, sizeof(bytes), pipe)) outcome.output.append(bytes, got);
-  outcome.status = WEXITSTATUS(pclose(pipe));
-  return outcome;
+Ended RunOn(const std::string& program, const ServedFolder& folder) {
+  return RunShell(absl::StrCat("exec timeout 20 ", BATON_BINARY_DIR, "/", program,
+                               " --listen=127.0.0.1:0 --model=", folder.path(), " </dev/null"));
 }
 
 struct BadFolder {
@@ -101,9 +90,9 @@ TEST(BadFolderTest, TheProgramsRefuseToStartAndSayWhatIsWrong) {
     SCOPED_TRACE(bad.name);
     const ServedFolder folder("qwen3_f32");
     folder.Write(bad.file, bad.spoil(folder.Read(bad.file)));
-    const Outcome outcome = RunOn(bad.program, folder);
-    EXPECT_EQ(outcome.status, 2) << outcome.output;
-    EXPECT_THAT(outcome.output, HasSubstr(bad.says));
+    const Ended ended = RunOn(bad.program, folder);
+    EXPECT_EQ(ended.exit_status, 2) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(bad.says));
   }
 }
 

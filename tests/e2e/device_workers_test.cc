@@ -25,17 +25,17 @@ namespace {
 
 using testing::HasSubstr;
 
-struct Case {
+struct DeviceCase {
   std::vector<TokenId> prompt;
   SamplingOptions sampling;
 };
 
 // Returns cases with prompts of 1 to 90 tokens. Every second case is sampled with a seed.
-std::vector<Case> MakeCases(int vocab) {
+std::vector<DeviceCase> DeviceCases(int vocab) {
   std::mt19937 random(20261122);
-  std::vector<Case> cases(8);
+  std::vector<DeviceCase> cases(8);
   for (size_t i = 0; i < cases.size(); ++i) {
-    Case& c = cases[i];
+    DeviceCase& c = cases[i];
     const int length = i == 0 ? 1 : std::uniform_int_distribution<int>(2, 90)(random);
     for (int t = 0; t < length; ++t) {
       c.prompt.push_back(std::uniform_int_distribution<TokenId>(0, vocab - 1)(random));
@@ -51,7 +51,7 @@ std::vector<Case> MakeCases(int vocab) {
   return cases;
 }
 
-v1::GenerateRequest RequestFor(const Case& c, v1::ServingMode mode) {
+v1::GenerateRequest RequestFor(const DeviceCase& c, v1::ServingMode mode) {
   v1::GenerateRequest request = TokenRequest(c.prompt, c.sampling.max_tokens);
   v1::SamplingParams* sampling = request.mutable_sampling();
   sampling->set_temperature(c.sampling.temperature);
@@ -83,7 +83,7 @@ TEST_P(DeviceAnswersTest, AnswerAsOneProcessInEveryMode) {
        .decode_flags = {"--backend=cuda-emulated", "--kv-bytes=16777216", context,
                         "--block-tokens=16", "--chunk-tokens=48", "--metrics-listen=127.0.0.1:0"}});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
-  const std::vector<Case> cases = MakeCases((*truth)->config().vocab);
+  const std::vector<DeviceCase> cases = DeviceCases((*truth)->config().vocab);
   for (const auto mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
     // Sends all cases at the same time.
     std::vector<Answer> answers(cases.size());
@@ -197,7 +197,7 @@ TEST(DeviceWorkersTest, KvFromOneGpuToAnotherTakesThePeerLinkAndSaysSo) {
   options.decode_flags = flags;
   const auto cluster = Cluster::Start(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
-  const Case c = MakeCases((*truth)->config().vocab)[2];
+  const DeviceCase c = DeviceCases((*truth)->config().vocab)[2];
   const Answer answer = Generate((*cluster)->stub(), RequestFor(c, v1::SERVING_MODE_DISAGGREGATED));
   ASSERT_TRUE(answer.status.ok()) << answer.status;
   const auto expected = (*truth)->Answer(c.prompt, c.sampling);
@@ -231,9 +231,10 @@ TEST_P(DeviceFailureTest, EndsTheWorkerAndNoAnswer) {
   ASSERT_TRUE(worker.ok()) << worker.status();
   const bool decode = role == "decode";
   ASSERT_TRUE((*cluster)->WaitReady(decode ? 1 : 2, decode ? 2 : 1, absl::Seconds(60)).ok());
-  const std::vector<Case> cases = MakeCases((*truth)->config().vocab);
+  const std::vector<DeviceCase> cases = DeviceCases((*truth)->config().vocab);
   std::vector<std::vector<TokenId>> expected;
-  for (const Case& c : cases) expected.push_back((*truth)->Answer(c.prompt, c.sampling).value());
+  for (const DeviceCase& c : cases)
+    expected.push_back((*truth)->Answer(c.prompt, c.sampling).value());
   uint32_t migrations = 0;
   absl::StatusOr<int> ended = absl::UnavailableError("it was not waited for");
   for (int round = 0; round < 20 && !ended.ok(); ++round) {

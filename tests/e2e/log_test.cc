@@ -39,8 +39,6 @@ using testing::Pair;
 using testing::StartsWith;
 using testing::UnorderedElementsAre;
 
-constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
-constexpr absl::Duration kSoon = absl::Seconds(30);
 // A request id that would start a new line in the text format and in the JSON format of the log, if
 // it were not escaped.
 constexpr char kEvilId[] =

@@ -47,9 +47,9 @@ class PrefixCacheE2eTest : public testing::Test {
   double SumOf(const std::string& name) {
     double sum = 0;
     for (int i = 0; i < workers_; ++i) {
-      sum += ValueOf(name.find("_prefill_") != std::string::npos ? cluster_->prefill(i)
-                                                                 : cluster_->decode(i),
-                     name);
+      sum += ValueOf(
+          name.find("_prefill_") != std::string::npos ? cluster_->prefill(i) : cluster_->decode(i),
+          name);
     }
     return sum;
   }

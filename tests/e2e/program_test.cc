@@ -30,6 +30,8 @@
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/process.h"
+#include "tests/e2e/served_folder.h"
+#include "tests/shell/run_shell.h"
 
 namespace baton {
 namespace {
@@ -38,23 +40,10 @@ using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using Health = grpc::health::v1::HealthCheckResponse;
 
-constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
-constexpr absl::Duration kSoon = absl::Seconds(30);
-
-struct Outcome {
-  int status = -1;
-  std::string output;  // Standard output and standard error together.
-};
-
-Outcome RunProgram(const std::string& program, const std::vector<std::string>& arguments) {
-  std::string command = absl::StrCat("timeout 20 ", BATON_BINARY_DIR, "/", program);
+Ended RunProgram(const std::string& program, const std::vector<std::string>& arguments) {
+  std::string command = absl::StrCat("exec timeout 20 ", BATON_BINARY_DIR, "/", program);
   for (const std::string& argument : arguments) absl::StrAppend(&command, " '", argument, "'");
-  Outcome outcome;
-  FILE* pipe = popen(absl::StrCat(command, " 2>&1 </dev/null").c_str(), "r");
-  char bytes[4096];
-  while (const size_t got = fread(bytes, 1, sizeof(bytes), pipe)) outcome.output.append(bytes, got);
-  outcome.status = WEXITSTATUS(pclose(pipe));
-  return outcome;
+  return RunShell(absl::StrCat(command, " </dev/null"));
 }
 
 const std::vector<std::string> kPrograms = {"baton-router", "baton-prefill", "baton-decode",
@@ -63,12 +52,12 @@ const std::vector<std::string> kPrograms = {"baton-router", "baton-prefill", "ba
 TEST(ProgramTest, HelpAndVersionAnswerAndExitZero) {
   for (const std::string& program : kPrograms) {
     SCOPED_TRACE(program);
-    const Outcome help = RunProgram(program, {"--help"});
-    EXPECT_EQ(help.status, 0) << help.output;
+    const Ended help = RunProgram(program, {"--help"});
+    EXPECT_EQ(help.exit_status, 0) << help.output;
     EXPECT_THAT(help.output, HasSubstr(program));
     EXPECT_THAT(help.output, HasSubstr("--"));
-    const Outcome version = RunProgram(program, {"--version"});
-    EXPECT_EQ(version.status, 0) << version.output;
+    const Ended version = RunProgram(program, {"--version"});
+    EXPECT_EQ(version.exit_status, 0) << version.output;
     EXPECT_THAT(version.output, HasSubstr(absl::StrCat(program, " ")));
   }
 }
@@ -214,9 +203,9 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     }
     // The default port of the router may be taken on this machine.
     if (c.program == "baton-router") arguments.insert(arguments.begin(), "--listen=127.0.0.1:0");
-    const Outcome outcome = RunProgram(c.program, arguments);
-    EXPECT_EQ(outcome.status, 2) << outcome.output;
-    EXPECT_THAT(outcome.output, HasSubstr(c.says));
+    const Ended ended = RunProgram(c.program, arguments);
+    EXPECT_EQ(ended.exit_status, 2) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(c.says));
   }
 }
 

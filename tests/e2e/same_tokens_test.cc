@@ -16,13 +16,12 @@
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/truth.h"
+#include "tests/e2e/served_folder.h"
 
 namespace baton {
 namespace {
 
-constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr int kLongestPrompt = 2000;  // Max length of a prompt, in tokens.
-constexpr uint32_t kSeed = 20261121;
 
 struct Case {
   std::vector<TokenId> prompt;
@@ -33,7 +32,7 @@ struct Case {
 // Returns cases with prompts of 1 to 2,000 tokens, mostly short ones. Half of the cases are greedy,
 // and half are sampled with a seed.
 std::vector<Case> MakeCases(int vocab) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kE2eSeed);
   std::vector<Case> cases(Histories(60, 200));
   for (int i = 0; i < static_cast<int>(cases.size()); ++i) {
     Case& c = cases[i];
@@ -106,7 +105,7 @@ class SameTokensTest : public testing::TestWithParam<std::string> {
     for (size_t i = 0; i < cases.size(); ++i) {
       ASSERT_TRUE(answers[i].status.ok()) << "case " << i << ": " << answers[i].status;
       ASSERT_EQ(answers[i].ids(), cases[i].expected)
-          << "case " << i << " of seed " << kSeed << ", prompt of " << cases[i].prompt.size()
+          << "case " << i << " of seed " << kE2eSeed << ", prompt of " << cases[i].prompt.size()
           << " tokens";
       const v1::Summary& summary = answers[i].summary;
       const v1::ServingMode asked = modes[i % modes.size()];

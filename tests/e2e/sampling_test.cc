@@ -20,8 +20,6 @@
 namespace baton {
 namespace {
 
-constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
-constexpr uint32_t kSeed = 20261121;
 // In the numerics f32, GEMMs and KV use floats, so results differ from those of transformers only
 // by the order of additions.
 constexpr char kNumerics[] = "f32";
@@ -128,7 +126,7 @@ class SamplingE2eTest : public testing::Test {
 
   static Truth* truth_;
   static Cluster* cluster_;
-  std::mt19937 random_{kSeed};
+  std::mt19937 random_{kE2eSeed};
 };
 Truth* SamplingE2eTest::truth_ = nullptr;
 Cluster* SamplingE2eTest::cluster_ = nullptr;
@@ -140,7 +138,7 @@ TEST_F(SamplingE2eTest, EveryCombinationIsAnsweredAsOneProcessDoes) {
     const uint32_t n = random_() % 2 ? 1 : 1 + random_() % 4;
     const Answer answer = Generate(cluster_->stub(), RequestFor(prompt, options, n));
     ASSERT_NO_FATAL_FAILURE(ExpectTruth(answer, prompt, options))
-        << "round " << round << " of seed " << kSeed;
+        << "round " << round << " of seed " << kE2eSeed;
   }
 }
 

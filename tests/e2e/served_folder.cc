@@ -7,7 +7,6 @@
 
 #include "common/base/json.h"
 
-
 namespace baton {
 namespace {
 

@@ -19,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
+#include "tests/shell/run_shell.h"
 
 namespace baton {
 namespace {
@@ -27,7 +28,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr absl::Duration kSoon = absl::Seconds(60);
 constexpr uint32_t kAnswers = 4;
 // Token ids of the answers to one request, by the index of the answer.
 using Answers = std::vector<std::vector<int32_t>>;
@@ -192,20 +192,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, TwoModelsTest,
                          ::testing::Values("disaggregated", "colocated", "auto"),
                          [](const auto& info) { return info.param; });
 
-struct Outcome {
-  int status = -1;
-  std::string output;  // Standard output and standard error together.
-};
-
-Outcome Client(const Cluster& cluster, const std::string& arguments) {
-  const std::string command = absl::StrCat(BATON_BINARY_DIR, "/baton-client ", arguments,
-                                           " --router=", cluster.address(), " 2>&1 </dev/null");
-  Outcome outcome;
-  FILE* pipe = popen(command.c_str(), "r");
-  char bytes[4096];
-  while (const size_t got = fread(bytes, 1, sizeof(bytes), pipe)) outcome.output.append(bytes, got);
-  outcome.status = WEXITSTATUS(pclose(pipe));
-  return outcome;
+Ended Client(const Cluster& cluster, const std::string& arguments) {
+  return RunShell(absl::StrCat("exec ", BATON_BINARY_DIR, "/baton-client ", arguments,
+                               " --router=", cluster.address(), " </dev/null"));
 }
 
 v1::Model OnlyModel(Cluster& cluster) {
@@ -234,14 +223,14 @@ TEST(UnpairedWorkersTest, EverybodyIsToldWhy) {
   EXPECT_EQ(model.prefill_workers(), 0u) << "it is given nothing";
   EXPECT_EQ(model.decode_workers(), 0u);
 
-  const Outcome models = Client(cluster, "models");
-  EXPECT_EQ(models.status, 0);
+  const Ended models = Client(cluster, "models");
+  EXPECT_EQ(models.exit_status, 0);
   EXPECT_THAT(models.output, AllOf(HasSubstr("does not serve: "), says));
-  const Outcome health = Client(cluster, "health");
-  EXPECT_EQ(health.status, 1);
+  const Ended health = Client(cluster, "health");
+  EXPECT_EQ(health.exit_status, 1);
   EXPECT_THAT(health.output, AllOf(HasSubstr("NOT_SERVING\n"), says));
-  const Outcome asked = Client(cluster, "generate 'Why?'");
-  EXPECT_EQ(asked.status, 1);
+  const Ended asked = Client(cluster, "generate 'Why?'");
+  EXPECT_EQ(asked.exit_status, 1);
   EXPECT_THAT(asked.output, AllOf(HasSubstr("UNAVAILABLE"), says));
   const auto warned = cluster.router().log().WaitFor("worker_without_partner", kSoon);
   ASSERT_TRUE(warned.ok()) << warned.status();
@@ -251,9 +240,9 @@ TEST(UnpairedWorkersTest, EverybodyIsToldWhy) {
   // requests, and the router reports the first prefill worker as not used.
   auto partner = StartWorker(cluster, "prefill", 2, "partner");
   ASSERT_TRUE(partner.ok()) << partner.status();
-  EXPECT_EQ(Client(cluster, "wait").status, 0);
-  const Outcome serves = Client(cluster, "health");
-  EXPECT_EQ(serves.status, 0);
+  EXPECT_EQ(Client(cluster, "wait").exit_status, 0);
+  const Ended serves = Client(cluster, "health");
+  EXPECT_EQ(serves.exit_status, 0);
   EXPECT_THAT(serves.output,
               AllOf(HasSubstr("SERVING\n"), Not(HasSubstr("NOT_SERVING")),
                     HasSubstr(absl::StrCat("prefill worker ", cluster.prefill_address(0),
@@ -267,7 +256,7 @@ TEST(UnpairedWorkersTest, EverybodyIsToldWhy) {
   EXPECT_THAT(
       Client(cluster, "models").output,
       HasSubstr(absl::StrCat("identity ", served.fingerprint(), "/", served.numerics_id())));
-  EXPECT_EQ(Client(cluster, "generate 'Why?' --max-tokens=3").status, 0);
+  EXPECT_EQ(Client(cluster, "generate 'Why?' --max-tokens=3").exit_status, 0);
 }
 
 }  // namespace
