@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/model/json_reader.h"
 #include "common/model/model_config.h"
@@ -19,31 +18,7 @@ constexpr size_t kMaxBadWords = 256;
 constexpr size_t kMaxBadWordTokens = 1024;
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1000;
-constexpr char kIgnore[] = "--generation-config=ignore serves without this file";
-
-// Writes "KEY VALUE" of every key that is refused or warned of, and sorts them by decision.
-void CheckKeys(JsonReader& json, std::vector<std::string>* warned) {
-  std::vector<std::string> unknown;
-  for (const std::string& key : json.Keys()) {
-    const auto rows = GenerationConfigKeys();
-    const auto row = std::find_if(rows.begin(), rows.end(),
-                                  [&](const ConfigKey& row) { return row.key == key; });
-    const bool known = row != rows.end();
-    if (known && (!json.Has(key) || json.Is(key, row->neutral))) continue;
-    if (!known) {
-      unknown.push_back(key);
-    } else if (row->decision == KeyDecision::kRefused) {
-      json.Fail(key, absl::StrCat(row->neutral == "null" ? "none" : row->neutral,
-                                  ", nothing else is supported; ", kIgnore));
-    } else if (row->decision == KeyDecision::kWarned) {
-      warned->push_back(absl::StrCat(key, " has no effect here"));
-    }
-  }
-  if (!unknown.empty()) {
-    warned->push_back(absl::StrCat("Baton does not know ", absl::StrJoin(unknown, ", "),
-                                   " and ignores ", unknown.size() == 1 ? "it" : "them"));
-  }
-}
+constexpr char kIgnore[] = "; --generation-config=ignore serves without this file";
 
 void ReadStopStrings(JsonReader& json, GenerationDefaults* defaults) {
   constexpr char kKey[] = "stop_strings";
@@ -189,12 +164,8 @@ absl::Status ReadGenerationConfig(const std::string& folder, ModelConfig* config
   for (const absl::string_view key : {"num_beams", "num_beam_groups"}) {
     json->Int(key, 1, kMaxTokens, 1);
   }
-  std::vector<std::string> warned;
-  CheckKeys(*json, &warned);
+  CheckKeys(*json, GenerationConfigKeys(), "", kIgnore, &config->warnings);
   RETURN_IF_ERROR(json->status());
-  if (!warned.empty()) {
-    config->warnings.push_back(absl::StrCat(path, ": ", absl::StrJoin(warned, "; ")));
-  }
   config->generation = std::move(defaults);
   return absl::OkStatus();
 }

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/types.h"
+#include "common/model/config_keys.h"
 
 namespace baton {
 
@@ -33,21 +33,6 @@ struct GenerationDefaults {
   std::vector<std::vector<TokenId>> bad_words;
 
   bool operator==(const GenerationDefaults&) const = default;
-};
-
-// The effect that a key of a configuration file has.
-enum class KeyDecision {
-  kObeyed,    // it has the effect that it has in transformers
-  kHarmless,  // it can't change an answer here, whatever its value
-  kWarned,    // it does not change tokens, but asks for something: a warning unless it is neutral
-  kRefused,   // it changes the answer in transformers: the file is refused unless it is neutral
-};
-
-// One row of the table of keys. The JSON value `neutral` has no effect, and null has none either.
-struct ConfigKey {
-  absl::string_view key;
-  KeyDecision decision;
-  absl::string_view neutral = "null";
 };
 
 // Every key that GenerationConfig of transformers 5.24.0 or of an earlier version reads, in the

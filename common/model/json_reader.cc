@@ -112,6 +112,7 @@ absl::StatusOr<JsonReader> JsonReader::Open(const std::string& path, size_t max_
 }
 
 const absl::Status& JsonReader::status() const { return file_->status; }
+const std::string& JsonReader::path() const { return file_->path; }
 
 const json* JsonReader::Find(absl::string_view key) const {
   const auto found = object_->find(Key(key));

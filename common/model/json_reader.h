@@ -25,6 +25,7 @@ class JsonReader {
   static absl::StatusOr<JsonReader> Open(const std::string& path, size_t max_bytes);
 
   const absl::Status& status() const;
+  const std::string& path() const;
   bool Has(absl::string_view key) const;
   // Returns all keys of the object, in order of the alphabet.
   std::vector<std::string> Keys() const;

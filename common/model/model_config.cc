@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/model/config_keys.h"
 #include "common/model/folder_advice.h"
 #include "common/model/generation_config.h"
 #include "common/model/json_reader.h"
@@ -152,6 +153,11 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   // The architecture decides what the other keys mean. If the architecture is wrong, errors about
   // other keys would mislead. So its error is returned first.
   RETURN_IF_ERROR(json->status());
+  // transformers builds the model of this type, whatever `architectures` says.
+  if (json->String("model_type", std::string(family->model_type)) != family->model_type) {
+    json->Fail("model_type",
+               absl::StrCat("\"", family->model_type, "\", the type of ", family->architecture));
+  }
   ModelConfig config;
   config.architecture = std::string(family->architecture);
   RefuseQuantised(*json);
@@ -170,6 +176,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   if (family->attention_bias) config.attention_bias = json->Bool("attention_bias", false);
   if (family->mlp_bias) config.mlp_bias = json->Bool("mlp_bias", false);
   config.generation.end_tokens = EndTokens(*json, config.vocab);
+  CheckKeys(*json, ModelConfigKeys(), family->model_type, "", &config.warnings);
   RETURN_IF_ERROR(json->status());
   return config;
 }

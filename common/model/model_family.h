@@ -19,6 +19,7 @@ struct ModelFamily {
   };
 
   absl::string_view architecture;  // name in `architectures` of config.json
+  absl::string_view model_type;    // value of `model_type`
   int kv_heads = 0;                // if the key is missing; 0: as many as query heads
   int head_dim = 0;                // if the key is missing; 0: hidden_size / num_attention_heads
   double rms_epsilon = 1e-6;

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace baton {
+
+class JsonReader;
+
+// The effect that a key of a configuration file has.
+enum class KeyDecision {
+  kObeyed,    // it has the effect that it has in transformers
+  kHarmless,  // it can't change an answer here, whatever its value
+  kWarned,    // it does not change tokens, but asks for something: a warning unless it is neutral
+  kRefused,   // it changes the answer in transformers: the file is refused unless it is neutral
+};
+
+// One row of a table of keys. The JSON value `neutral` has no effect, and null has none either.
+struct ConfigKey {
+  absl::string_view key;
+  KeyDecision decision;
+  absl::string_view neutral = "null";
+  // The values of `model_type` whose models read the key, separated by blanks; empty for all. The
+  // others ignore it, as in transformers, with a warning.
+  absl::string_view families = "";
+};
+
+// Every key of config.json that the configurations of our families read in transformers 5.24.0,
+// and those that earlier versions wrote, in the order of the alphabet.
+// tests/models/check_config_keys compares the table with an installed transformers.
+absl::Span<const ConfigKey> ModelConfigKeys();
+
+// Applies the table `rows` to all keys of a file. Records an error for a key that is refused, with
+// `instead` as advice. Appends one warning to `warnings` that names the file, the keys that have no
+// effect, and those that the table lacks. `model_type` is the family's; empty for all.
+void CheckKeys(JsonReader& json, absl::Span<const ConfigKey> rows, absl::string_view model_type,
+               absl::string_view instead, std::vector<std::string>* warnings);
+
+}  // namespace baton
