@@ -1,14 +1,17 @@
 #include "common/model/odd_tensors.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/model/model.h"
 #include "common/model/reference_backend.h"
 #include "common/model/test_folder.h"
@@ -65,6 +68,20 @@ class OddTensorsTest : public testing::Test {
     return opened.ok() ? opened->warnings : std::vector<std::string>{"not opened"};
   }
 
+  // Compares the logits of the folder with those of transformers. If BATON_ODD_FOLDERS is set, also
+  // copies the folder there, for testdata/make_odd_goldens.py.
+  void ExpectReference(const std::string& name) {
+    if (const char* const folders = std::getenv("BATON_ODD_FOLDERS")) {
+      std::filesystem::copy(folder_.path(), absl::StrCat(folders, "/", name));
+    }
+    std::ifstream file(TestData("odd_goldens.json"));
+    const json goldens = json::parse(file, nullptr, /*allow_exceptions=*/false);
+    ASSERT_TRUE(goldens.is_object() && goldens["logits"].contains(name)) << "no golden of " << name;
+    EXPECT_THAT(TinyLogits(folder_.path()),
+                testing::Pointwise(testing::FloatNear(1e-5f),
+                                   goldens["logits"][name].get<std::vector<float>>()));
+  }
+
   const TestFolder folder_;
 };
 
@@ -82,6 +99,7 @@ TEST_F(OddTensorsTest, ATiedModelWithAHeadOfItsOwnUsesThatHead) {
                                           "\"lm_head.weight\" to \"model.embed_tokens.weight\""),
                                 HasSubstr("with different values: the model uses both"))));
   EXPECT_EQ(TinyLogits(folder_.path()), apart);
+  ExpectReference("head_of_its_own");
 }
 
 TEST_F(OddTensorsTest, TheFingerprintCoversAHeadOfItsOwn) {
@@ -102,6 +120,7 @@ TEST_F(OddTensorsTest, ACopyOfTheEmbeddingIsNotLoaded) {
   Overwrite(kHead, BytesOf(kEmbedding));
   EXPECT_THAT(Warnings(), IsEmpty());
   const std::vector<float> with_copy = TinyLogits(folder_.path());
+  ExpectReference("copy_of_the_embedding");
   auto tensors = TinyTensors();
   std::erase_if(tensors, [](const TestTensor& tensor) { return tensor.name == kHead; });
   Write(tensors);
@@ -120,6 +139,7 @@ TEST_F(OddTensorsTest, ATiedMatrixMayHaveOnlyTheNameOfTheHead) {
   EXPECT_THAT(Warnings(), ElementsAre(HasSubstr("has no \"model.embed_tokens.weight\", which "
                                                 "config.json ties to \"lm_head.weight\"")));
   EXPECT_EQ(TinyLogits(folder_.path()), tied);
+  ExpectReference("head_alone");
 
   // Without the tie, it is missing.
   Set("tie_word_embeddings", false);
@@ -141,6 +161,8 @@ TEST_F(OddTensorsTest, RotaryFrequenciesAreCompared) {
                                           "of config.json"))));
     EXPECT_EQ(TinyLogits(folder_.path()), without);
   }
+  Overwrite(frequencies.name, Floats({0.5f}));
+  ExpectReference("other_frequencies");
   WriteWith({frequencies.name, "BF16", {1}}, std::string("\x80\x3f", 2));  // 1 in bf16
   EXPECT_THAT(Warnings(), IsEmpty());
   WriteWith({frequencies.name, "F32", {2}}, Floats({1.0f, 1.0f}));
@@ -162,6 +184,7 @@ TEST_F(OddTensorsTest, TensorsThatTransformersDoesNotUseAreNamed) {
                                     "others: layers beyond num_hidden_layers, 2; the model uses "
                                     "the first 2")));
   EXPECT_EQ(TinyLogits(folder_.path()), plain);
+  ExpectReference("unused_tensors");
   // Layer 2 is used if config.json has three layers. Its other tensors are missing.
   Set("num_hidden_layers", 3);
   EXPECT_THAT(std::string(ModelFolder::Open(folder_.path()).status().message()),
@@ -176,6 +199,7 @@ TEST_F(OddTensorsTest, BiasesOfZerosAreLeftOutAndOthersRefused) {
                                                 "\"model.layers.0.self_attn.q_proj.bias\": biases "
                                                 "that LlamaForCausalLM does not have")));
   EXPECT_EQ(TinyLogits(folder_.path()), plain);
+  ExpectReference("zero_biases");
   Overwrite(bias.name, Floats({0, 0, 0, 1e-30f}));
   EXPECT_THAT(std::string(ModelFolder::Open(folder_.path()).status().message()),
               AllOf(HasSubstr("has tensor \"model.layers.0.self_attn.q_proj.bias\""),
@@ -184,6 +208,12 @@ TEST_F(OddTensorsTest, BiasesOfZerosAreLeftOutAndOthersRefused) {
   Set("attention_bias", true);
   EXPECT_THAT(std::string(ModelFolder::Open(folder_.path()).status().message()),
               HasSubstr("has no tensor \"model.layers.0.self_attn.k_proj.bias\""));
+}
+
+TEST_F(OddTensorsTest, EmptyRopeScalingIsNone) {
+  ExpectReference("plain");
+  Set("rope_scaling", json::object());
+  ExpectReference("empty_rope_scaling");
 }
 
 TEST_F(OddTensorsTest, AFileThatWasCutShortIsAnErrorAndNoCrash) {
