@@ -455,10 +455,12 @@ absl::StatusOr<grpc::ByteBuffer> InferenceService::Answer(const v1::TokenizeRequ
                                                           const UnaryCall& call) {
   RETURN_IF_ERROR(CheckModelName(request.model(), model_));
   RETURN_IF_ERROR(CheckTextSize("text", request.text(), limits_));
+  size_t dropped_bytes = 0;
   const EncodeOptions options = {.parse_special = request.parse_special(),
                                  .add_special = !request.has_add_special() || request.add_special(),
                                  .max_tokens = 2 * limits_.text_bytes + kTokensBeside,
-                                 .interrupted = [&call] { return call.Interrupted(); }};
+                                 .interrupted = [&call] { return call.Interrupted(); },
+                                 .dropped_bytes = &dropped_bytes};
   const absl::StatusOr<std::vector<TokenId>> ids =
       model_.tokenizer->Encode(request.text(), options);
   if (!ids.ok()) {
@@ -466,7 +468,10 @@ absl::StatusOr<grpc::ByteBuffer> InferenceService::Answer(const v1::TokenizeRequ
         absl::IsOutOfRange(ids.status()) ? absl::StatusCode::kInvalidArgument : ids.status().code();
     return absl::Status(code, absl::StrCat("text: ", ids.status().message()));
   }
+  v1::TokenizeResponse rest;
+  rest.set_dropped_bytes(static_cast<uint32_t>(dropped_bytes));
   AnswerWriter answer;
+  answer.Write(rest);
   answer.WriteIds(v1::TokenizeResponse::kTokenIdsFieldNumber, *ids);
   answer.WritePieces(v1::TokenizeResponse::kPiecesFieldNumber, *model_.tokenizer, *ids);
   return answer.Finish();

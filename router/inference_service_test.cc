@@ -99,6 +99,25 @@ TEST_F(InferenceServiceTest, TokenizeAndDetokenizeGoThereAndBack) {
   EXPECT_EQ(stub_->Tokenize(&fourth, there, &ids).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(InferenceServiceTest, TokenizeCountsTheBytesThatHaveNoToken) {
+  const auto tokenizer = Tokenizer::FromJson(
+      R"({"model": {"type": "BPE", "vocab": {"a": 0, "c": 1, "ac": 2}, "merges": ["a c"]},
+          "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+          "decoder": {"type": "ByteLevel"}})",
+      "tokenizer.json");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  StartRouter({.model = {.tokenizer = tokenizer->get()}});
+  for (const auto& [text, dropped] : {std::pair{"ac", 0u}, {"axc\u00e9", 3u}}) {
+    v1::TokenizeRequest request;
+    request.set_text(text);
+    v1::TokenizeResponse response;
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub_->Tokenize(&context, request, &response).ok());
+    EXPECT_THAT(response.token_ids(), testing::ElementsAre(2));
+    EXPECT_EQ(response.dropped_bytes(), dropped) << text;
+  }
+}
+
 TEST_F(InferenceServiceTest, TextCallsBeyondTheLimitAreRefusedAndNothingElseIs) {
   RouterServer::Options options;
   options.max_text_calls = 50;

@@ -66,7 +66,9 @@ class RouterServerFixture : public ::testing::Test {
     SetLogLevel(Severity::kError);
     const auto config = ReadModelConfig(BATON_SOURCE_DIR "/common/model/demo");
     ASSERT_TRUE(config.ok()) << config.status();
-    options.model = {"demo", *config, &DemoTokenizer()};
+    if (options.model.tokenizer == nullptr) options.model.tokenizer = &DemoTokenizer();
+    options.model.name = "demo";
+    options.model.config = *config;
     auto started = RouterServer::Start(options);
     ASSERT_TRUE(started.ok()) << started.status();
     router_ = *std::move(started);

@@ -344,6 +344,16 @@ TEST(PrintingTest, BytesThatAreNoCharacterAreShownAsBytes) {
             "{\"text\":\"\xef\xbf\xbd\",\"bytes\":[226,130]}]}\n");
 }
 
+TEST(PrintingTest, BytesWithoutATokenAreCounted) {
+  v1::TokenizeResponse response;
+  EXPECT_EQ(DroppedNote(response), "");
+  EXPECT_FALSE(TokensJson(response).contains("dropped_bytes"));
+  response.set_dropped_bytes(3);
+  EXPECT_EQ(DroppedNote(response),
+            "baton-client: the model has no token for 3 bytes of the text, and does not see them\n");
+  EXPECT_EQ(TokensJson(response)["dropped_bytes"], 3);
+}
+
 TEST(PrintingTest, AFailureIsOneLine) {
   EXPECT_EQ(FailureLine(absl::NotFoundError("no\nmodel"), "h:1"),
             "NOT_FOUND: no model (router h:1)\n");

@@ -339,6 +339,7 @@ absl::Status Tokenize(RouterCalls* calls, const std::string& text) {
   if (Given("add_special")) request.set_add_special(absl::GetFlag(FLAGS_add_special));
   ASSIGN_OR_RETURN(const auto response, calls->Tokenize(request));
   if (absl::GetFlag(FLAGS_json)) return Print(JsonLine(TokensJson(response)));
+  std::fputs(DroppedNote(response).c_str(), stderr);
   if (absl::GetFlag(FLAGS_pieces)) return Print(PieceLines(response));
   return Print(absl::StrCat(absl::StrJoin(response.token_ids(), ","), "\n"));
 }

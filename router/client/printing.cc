@@ -31,7 +31,15 @@ nlohmann::ordered_json TokensJson(const v1::TokenizeResponse& response) {
     for (const unsigned char byte : piece) bytes.push_back(byte);
     pieces.push_back({{"text", piece}, {"bytes", bytes}});
   }
-  return {{"token_ids", IdsJson(response.token_ids())}, {"pieces", pieces}};
+  nlohmann::ordered_json json = {{"token_ids", IdsJson(response.token_ids())}, {"pieces", pieces}};
+  if (response.dropped_bytes() > 0) json["dropped_bytes"] = response.dropped_bytes();
+  return json;
+}
+
+std::string DroppedNote(const v1::TokenizeResponse& response) {
+  if (response.dropped_bytes() == 0) return "";
+  return absl::StrCat("baton-client: the model has no token for ", response.dropped_bytes(),
+                      " bytes of the text, and does not see them\n");
 }
 
 nlohmann::ordered_json TextJson(const v1::DetokenizeRequest& request,

@@ -13,8 +13,11 @@ namespace baton {
 // newline. Any thread.
 
 // Returns {"token_ids": [1, 2], "pieces": [{"text": "a", "bytes": [97]}, ...]}. In `text`, bytes
-// that form no character on their own are U+FFFD.
+// that form no character on their own are U+FFFD. If the model has no token for some bytes of the
+// text, there is also "dropped_bytes": 3.
 nlohmann::ordered_json TokensJson(const v1::TokenizeResponse& response);
+// Returns a line that says how many bytes of the text have no token; empty if all have one.
+std::string DroppedNote(const v1::TokenizeResponse& response);
 // Returns {"text": "Hi", "token_ids": [72, 105]}. The ids are those in `request`.
 nlohmann::ordered_json TextJson(const v1::DetokenizeRequest& request,
                                 const v1::DetokenizeResponse& response);
