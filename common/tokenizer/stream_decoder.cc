@@ -22,7 +22,10 @@ StreamDecoder StreamDecoder::ForAnswer(const Tokenizer* tokenizer,
     if (decoder.BeginIsBehind()) break;
     decoder.Push(id);
   }
-  decoder.run_.clear();
+  // Bytes at the prompt's end that are no character are text all the same, so the answer does not
+  // begin the text.
+  std::string text;
+  decoder.FlushRun(&text);
   decoder.pending_.clear();
   return decoder;
 }

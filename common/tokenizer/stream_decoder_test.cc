@@ -114,6 +114,7 @@ TEST(StreamDecoderTest, AnAnswerContinuesItsPrompt) {
   EXPECT_EQ(AnswerPieces(*llama2, {"<s>", "▁the"}, {"▁the", "▁the"}), (Texts{" the", " the", ""}));
   EXPECT_EQ(AnswerPieces(*llama2, {"a"}, {"▁the"}), (Texts{" the", ""}));
   EXPECT_EQ(AnswerPieces(*llama2, {"<0x41>"}, {"▁the"}), (Texts{" the", ""}));
+  EXPECT_EQ(AnswerPieces(*llama2, {"<0xC3>"}, {"▁the"}), (Texts{" the", ""}));
   // A prompt of special tokens has no text, so the answer's first space begins the whole text.
   EXPECT_EQ(AnswerPieces(*llama2, {"<s>"}, {"▁the", "▁the"}), (Texts{"the", " the", ""}));
   // The prompt's only space is the one that is stripped.
