@@ -80,7 +80,8 @@ absl::Span<const ConfigKey> ModelConfigKeys() {
       {"output_attentions", kHarmless},
       {"output_hidden_states", kHarmless},
       {"pad_token_id", kHarmless},
-      // Refused where the family does not rotate a part: transformers ignores it there, vLLM obeys it.
+      // Refused where the family does not rotate a part: transformers ignores it there, vLLM obeys
+      // it.
       {"partial_rotary_factor", kObeyed, "1"},
       {"per_layer_config", kRefused, "{}"},
       {"prefix", kHarmless},

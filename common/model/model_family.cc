@@ -6,7 +6,9 @@ absl::Span<const ModelFamily> ModelFamilies() {
   using Windows = ModelFamily::Windows;
   static constexpr ModelFamily kFamilies[] = {
       {.architecture = "LlamaForCausalLM",
-       .model_type = "llama", .attention_bias = true, .mlp_bias = true},
+       .model_type = "llama",
+       .attention_bias = true,
+       .mlp_bias = true},
       {.architecture = "MistralForCausalLM",
        .model_type = "mistral",
        .kv_heads = 8,
