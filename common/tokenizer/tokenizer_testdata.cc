@@ -78,9 +78,9 @@ constexpr char32_t kRanges[][2] = {
 
 std::vector<std::string> TestTokenizers() {
   if (const char* names = std::getenv("BATON_TOKENIZERS")) return absl::StrSplit(names, ',');
-  return {"gpt2",     "llama3",         "qwen2",  "o200k",     "tekken",
-          "deepseek", "deepseek_coder", "falcon", "llama2",    "phi3",
-          "gemma",    "mistral3",       "flags",  "metaspace", "flags_text"};
+  return {"gpt2",           "llama3", "qwen2",     "o200k",     "tekken", "deepseek",
+          "deepseek_coder", "smollm", "falcon",    "llama2",    "phi3",   "gemma",
+          "mistral3",       "flags",  "metaspace", "flags_text"};
 }
 
 std::string ReadTestData(const std::string& name) {

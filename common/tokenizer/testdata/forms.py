@@ -7,6 +7,7 @@
     tekken          Mistral Nemo
     deepseek        DeepSeek V2 and later: three Splits
     deepseek_coder  DeepSeek LLM and Coder: six Splits and Digits
+    smollm          SmolLM and SmolLM2: Digits before ByteLevel's own pattern; 21 bytes have no token
     falcon          Falcon: Punctuation, and steps after ByteLevel
     llama2          Llama 2, Mistral 0.1: Prepend and Replace, byte fallback, decoder chain; and a merge across a space
     phi3            Phi-3: the same with added tokens that include the space after them
@@ -164,6 +165,27 @@ def make_deepseek_coder():
     return json.loads(tokenizer.to_str())
 
 
+# The bytes that the vocabularies of SmolLM and SmolLM2 lack.
+SMOLLM_LACKS = [0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)]
+
+
+def make_smollm():
+    tokenizer = train(pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level(True)]), 700)
+    data = json.loads(tokenizer.to_str())
+    # ByteLevel's alphabet has a letter for each byte: the byte's own, or U+0100 and up for those that have none.
+    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in own]
+    lacking = {chr(byte if byte in own else 0x100 + others.index(byte)) for byte in SMOLLM_LACKS}
+    names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<repo_name>"]
+    kept = [token for token in data["model"]["vocab"] if not lacking & set(token)]
+    data["model"]["vocab"] = {token: i for i, token in enumerate(names + kept)}
+    data["model"]["merges"] = [" ".join(merge) for merge in data["model"]["merges"] if not lacking & set("".join(merge))]
+    tokenizer = Tokenizer.from_str(json.dumps(data))
+    tokenizer.add_special_tokens([special(name) for name in names])
+    # The published files write each merge as one string.
+    return {**json.loads(tokenizer.to_str()), "model": data["model"]}
+
+
 def make_falcon():
     pre = pre_tokenizers.Sequence([pre_tokenizers.Punctuation("contiguous"), byte_level(True), pre_tokenizers.Digits(individual_digits=False),
                                    pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated", invert=False)])
@@ -283,6 +305,6 @@ def make_flags_text():
 
 
 MAKERS = {"gpt2": make_gpt2, "llama3": make_llama3, "qwen2": make_qwen2, "o200k": make_o200k, "tekken": make_tekken,
-          "deepseek": make_deepseek, "deepseek_coder": make_deepseek_coder, "falcon": make_falcon, "llama2": make_llama2,
-          "phi3": make_phi3, "mistral3": make_mistral3, "gemma": make_gemma, "metaspace": make_metaspace,
+          "deepseek": make_deepseek, "deepseek_coder": make_deepseek_coder, "smollm": make_smollm, "falcon": make_falcon,
+          "llama2": make_llama2, "phi3": make_phi3, "mistral3": make_mistral3, "gemma": make_gemma, "metaspace": make_metaspace,
           "flags": make_flags, "flags_text": make_flags_text}
