@@ -19,7 +19,7 @@ earlier mode with other ids before and after them, it is written as [number of t
                     [--add NAME=TOKENIZER.JSON]
 Without --train, the existing tokenisers are kept. Other folders and seeds, and more random strings, are for
 checks by hand. So is --add, for files of real size: point BATON_TOKENIZER_TESTDATA at the folder and
-BATON_TOKENIZERS at the names, and run tokenizer_test --gtest_filter='*Golden*'.
+BATON_TOKENIZERS at the names, and run tokenizer_test --gtest_filter='*/GoldenTest.*'.
 """
 import argparse
 import json
