@@ -351,16 +351,28 @@ class Translator {
 
   // Reads a character class after its "[", and returns it for PCRE2.
   std::string Class(bool caseless) {
-    std::string out = Eat("^") ? "[^" : "[";
+    const absl::string_view open = Eat("^") ? "[^" : "[";
+    return absl::StrCat(open, Members(caseless, 0), "]");
+  }
+
+  // Reads the members of a class, up to and including its "]", and returns them for PCRE2. A class
+  // inside the class, as in [^(\s|[.,])], adds its members to it.
+  std::string Members(bool caseless, int depth) {
+    if (depth > kMaxGroupDepth) return Fail("classes nested too deeply");
+    std::string out;
     bool empty = true;
     while (true) {
       if (done()) return Fail("missing ]");
       if (in_[at_] == ']') break;
       empty = false;
-      if (in_[at_] == '[') return Fail("a class inside a class is not supported");
       if (absl::StartsWith(in_.substr(at_), "&&")) return Fail("&& is not supported");
+      if (absl::StartsWith(in_.substr(at_), "[^") || absl::StartsWith(in_.substr(at_), "[:")) {
+        return Fail("[^...] and [:...:] inside a class are not supported");
+      }
       std::optional<char32_t> low;
-      if (in_[at_] != '\\') {
+      if (Eat("[")) {
+        out += Members(caseless, depth + 1);
+      } else if (in_[at_] != '\\') {
         low = TakeChar();
       } else {
         low = EscapedChar();
@@ -374,14 +386,14 @@ class Translator {
       out += Literal(*low, caseless);
       if (!range) continue;
       ++at_;
-      if (in_[at_] == '[') return Fail("a class inside a class is not supported");
+      if (in_[at_] == '[') return Fail("a range that ends with a class");
       const std::optional<char32_t> high = in_[at_] == '\\' ? EscapedChar() : TakeChar();
       if (!high || *high < *low) return Fail("a range that ends before it begins, or with a set");
       absl::StrAppend(&out, "-", Literal(*high, caseless));
     }
     if (empty) return Fail("an empty class");
     ++at_;
-    return out + "]";
+    return out;
   }
 
   absl::string_view in_;

@@ -114,6 +114,23 @@ TEST(SplitRegexTest, EscapesAreTranslated) {
   EXPECT_THAT(Pieces("^a", "ab\nab"), ElementsAre("+a", "-b\n", "+a", "-b"));
 }
 
+// The pieces are those of tokenizers 0.21.4.
+TEST(SplitRegexTest, AClassInsideAClassAddsItsMembers) {
+  // The pattern of BLOOM, Poro and Viking.
+  constexpr char kBloom[] = " ?[^(\\s|[.,!?…。，、।۔،])]+";
+  EXPECT_THAT(Pieces(kBloom, "Hello, world! (a|b) x.y  z"),
+              ElementsAre("+Hello", "-,", "+ world", "-! (", "+a", "-|", "+b", "-)", "+ x", "-.",
+                          "+y", "- ", "+ z"));
+  EXPECT_THAT(Pieces(kBloom, "7B: (kyllä) | ei… 中。文"),
+              ElementsAre("+7B:", "- (", "+kyllä", "-) |", "+ ei", "-…", "+ 中", "-。", "+文"));
+  EXPECT_THAT(Pieces("[a[b-d]\\d]+", "xabc1dey2"), ElementsAre("-x", "+abc1d", "-ey", "+2"));
+  EXPECT_THAT(Pieces("[[[a]]b]+", "xabx"), ElementsAre("-x", "+ab", "-x"));
+  EXPECT_THAT(Pieces("[[a-]]+", "b-a"), ElementsAre("-b", "+-a"));
+  EXPECT_THAT(Pieces("[[a]-]+", "b-a"), ElementsAre("-b", "+-a"));
+  EXPECT_THAT(Pieces("[[.]&]+", "a.&b"), ElementsAre("-a", "+.&", "-b"));
+  EXPECT_THAT(Pieces("(?i:[[a]b]+)", "xABx"), ElementsAre("-x", "+AB", "-x"));
+}
+
 TEST(SplitRegexTest, LiteralsMatchThemselves) {
   const SplitRegex regex = SplitRegex::CompileLiteral("a.[é").value();
   std::vector<std::string> pieces;
@@ -128,60 +145,23 @@ TEST(SplitRegexTest, LiteralsMatchThemselves) {
 }
 
 TEST(SplitRegexTest, WhatOnigurumaReadsOtherwiseIsRefused) {
-  for (const char* pattern : {"(",
-                              ")",
-                              "a)",
-                              "[",
-                              "[]",
-                              "[a",
-                              "[a-",
-                              "[b-a]",
-                              "*",
-                              "a|*",
-                              "a{2,1}",
-                              "a{99999}",
-                              "\\",
-                              "[\\",
-                              "\\x{110000}",
-                              "\\ud800",
-                              "\\x80",
-                              "\\p",
-                              "\\p{",
-                              "\\p{Nonsense}",
-                              "\\pL",
-                              "(?<name>a)",
-                              "(?i)a",
-                              "(?#c)",
-                              "(?x: a)",
-                              "\\1",
-                              "\\k<a>",
-                              "\\b",
-                              "\\h",
-                              "\\R",
-                              "\\X",
-                              "\\K",
-                              "\\Qa",
-                              "\\C",
-                              "[[:alpha:]]",
-                              "[a&&b]",
-                              "[a[b]]",
-                              "[\\W]",
-                              "[\\s-z]",
-                              "[a-\\s]",
-                              "(?i:\xC3\xA9)",
-                              "(?i:ss)",
-                              "(?i:\\p{L})",
-                              "a{2}?",
-                              "^*",
-                              "(?<=a+)b",
-                              "(*UTF)a(",
-                              "\\xZ",
-                              "\\x{41"}) {
+  for (const char* pattern : {"(",        ")",           "a)",      "[",       "[]",
+                              "[a",       "[a-",         "[b-a]",   "*",       "a|*",
+                              "a{2,1}",   "a{99999}",    "\\",      "[\\",     "\\x{110000}",
+                              "\\ud800",  "\\x80",       "\\p",     "\\p{",    "\\p{Nonsense}",
+                              "\\pL",     "(?<name>a)",  "(?i)a",   "(?#c)",   "(?x: a)",
+                              "\\1",      "\\k<a>",      "\\b",     "\\h",     "\\R",
+                              "\\X",      "\\K",         "\\Qa",    "\\C",     "[[:alpha:]]",
+                              "[a&&b]",   "[a[^b]]",     "[[a]-z]", "[a-[b]]", "[a[]]",
+                              "[a[b]",    "[\\W]",       "[\\s-z]", "[a-\\s]", "(?i:\xC3\xA9)",
+                              "(?i:ss)",  "(?i:\\p{L})", "a{2}?",   "^*",      "(?<=a+)b",
+                              "(*UTF)a(", "\\xZ",        "\\x{41"}) {
     const auto regex = SplitRegex::Compile(pattern);
     EXPECT_EQ(regex.status().code(), absl::StatusCode::kInvalidArgument) << pattern;
     EXPECT_THAT(std::string(regex.status().message()), HasSubstr("regular expression")) << pattern;
   }
   EXPECT_FALSE(SplitRegex::Compile(std::string(10000, '(')).ok());
+  EXPECT_FALSE(SplitRegex::Compile(std::string(10000, '[')).ok());
   EXPECT_FALSE(SplitRegex::Compile("(?:(?:(?:a{60000}){60000}){60000}){60000}").ok());
   EXPECT_FALSE(SplitRegex::Compile("\xFF").ok());
 }
