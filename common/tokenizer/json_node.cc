@@ -88,16 +88,20 @@ absl::Status JsonNode::WrongType(absl::string_view wanted) const {
 absl::StatusOr<std::unique_ptr<const JsonFile>> JsonFile::Parse(absl::string_view text,
                                                                 absl::string_view name) {
   if (text.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": is empty; expected a JSON text"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": is empty; expected a JSON text, fetch it again"));
   }
   if (absl::StartsWith(text, "\xEF\xBB\xBF")) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, ": begins with a byte order mark, which JSON does not allow"));
+        absl::StrCat(name,
+                     ": begins with a byte order mark, which JSON does not allow; save it as "
+                     "UTF-8 without one"));
   }
   auto parsed = JsonText::Parse(text);
   if (!parsed.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": is not valid JSON (", text.size(),
-                                                   " bytes): ", parsed.status().message()));
+                                                   " bytes): ", parsed.status().message(),
+                                                   "; fetch it again"));
   }
   return std::unique_ptr<const JsonFile>(new JsonFile(name, *std::move(parsed)));
 }

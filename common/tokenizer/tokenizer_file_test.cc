@@ -46,7 +46,8 @@ TEST(TokenizerFileTest, FileThatIsNotThereOrCannotBeRead) {
 }
 
 TEST(TokenizerFileTest, TextThatIsNoJson) {
-  EXPECT_EQ(Load(absl::string_view()).message(), "t.json: is empty; expected a JSON text");
+  EXPECT_EQ(Load(absl::string_view()).message(),
+            "t.json: is empty; expected a JSON text, fetch it again");
   EXPECT_THAT(std::string(Load(" ").message()), StartsWith("t.json: is not valid JSON (1 bytes)"));
   EXPECT_THAT(std::string(Load("\xEF\xBB\xBF{}").message()), HasSubstr("byte order mark"));
   EXPECT_THAT(std::string(Load("{\"a\": \"\xFF\"}").message()), HasSubstr("UTF"));

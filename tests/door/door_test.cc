@@ -180,9 +180,11 @@ TEST_F(DoorTest, AnEmptyTokenizerIsNamedEveryTime) {
     const Ended up =
         Baton(absl::StrCat("up --no-build --listen 127.0.0.1:0 --model ", model.path()));
     EXPECT_EQ(up.exit_status, 1);
-    EXPECT_THAT(up.output,
-                AllOf(StartsWith("baton: router refused to start: --model: "),
-                      HasSubstr("tokenizer.json: is empty; expected a JSON text\nits log is ")));
+    EXPECT_THAT(
+        up.output,
+        AllOf(StartsWith("baton: router refused to start: --model: "),
+              HasSubstr(
+                  "tokenizer.json: is empty; expected a JSON text, fetch it again\nits log is ")));
   }
 }
 
