@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
@@ -20,6 +21,11 @@ constexpr size_t kMaxAlternatives = 64;  // Max number of alternatives of one me
 // Names of functions whose argument is a message. Functions that make a status are not listed here.
 constexpr absl::string_view kTellers[] = {"Fail",          "Refuse",     "RefuseCommandLine",
                                           "RefuseToStart", "SayFailure", "Refused"};
+
+// Names of functions of common/model and common/tokenizer that refuse a file.
+constexpr absl::string_view kRefusers[] = {"Bad",  "Error",       "ErrorAt",
+                                           "Fail", "Unsupported", "WrongType"};
+constexpr size_t kMinReturned = 10;  // Min bytes of a returned text that is a message.
 
 bool IsWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
@@ -208,6 +214,93 @@ bool IsTeller(absl::string_view source, size_t begin, absl::string_view word) {
   return absl::EndsWith(word, "Error") && absl::EndsWith(source.substr(0, begin), "absl::");
 }
 
+// Constants of a source that are texts, by name.
+struct Constants {
+  std::map<std::string, std::string, std::less<>> of_file, of_function;
+
+  // Returns the text of a constant, or nullptr.
+  const std::string* Find(absl::string_view name) const {
+    for (const auto* constants : {&of_function, &of_file}) {
+      if (const auto known = constants->find(name); known != constants->end()) {
+        return &known->second;
+      }
+    }
+    return nullptr;
+  }
+};
+
+// Returns the text of an expression, with "…" for each unknown part and for each choice.
+std::string TextOf(absl::string_view expression, const Constants& constants) {
+  expression = absl::StripAsciiWhitespace(expression);
+  if (expression.empty() || Split(expression, "?:").size() >= 3) return kValue;
+  if (expression[0] == '"') return TextsOf(expression)[0];
+  if (const std::string* known = constants.Find(expression)) return *known;
+  constexpr absl::string_view kJoin = "absl::StrCat(";
+  if (!absl::StartsWith(expression, kJoin) ||
+      AfterBrackets(expression, kJoin.size() - 1) != expression.size()) {
+    return kValue;
+  }
+  std::string text;
+  const size_t inner_bytes = expression.size() - kJoin.size() - 1;
+  for (const Part& part : Split(expression.substr(kJoin.size(), inner_bytes), ",")) {
+    text += TextOf(part.text, constants);
+  }
+  return text;
+}
+
+size_t FixedBytes(absl::string_view text) {
+  return absl::StrReplaceAll(text, {{kValue, ""}}).size();
+}
+
+// Adds the constant whose definition begins at `begin` and goes on at `at`, behind the word
+// "constexpr", if it is a text.
+void AddConstant(absl::string_view source, size_t begin, size_t at, Constants* constants) {
+  const size_t equals = source.find_first_of("=;({", at);
+  if (equals == source.npos || source[equals] != '=') return;
+  absl::string_view name = absl::StripAsciiWhitespace(source.substr(at, equals - at));
+  absl::ConsumeSuffix(&name, "[]");
+  name = name.substr(name.find_last_of(" *") + 1);
+  const std::string text = TextOf(Split(source.substr(equals + 1), ";")[0].text, *constants);
+  if (FixedBytes(text) == 0) return;
+  const bool in_function = begin > 0 && source[begin - 1] == ' ';
+  (in_function ? constants->of_function : constants->of_file)[std::string(name)] = text;
+}
+
+// Returns true if the word at `begin`, which stands before a bracket, is a call that refuses a
+// file, and not the declaration of such a function.
+bool IsRefusal(absl::string_view source, size_t begin, absl::string_view word) {
+  absl::string_view before = source.substr(0, begin);
+  if (absl::ConsumeSuffix(&before, "absl::")) {
+    return (word == "Status" && !absl::EndsWith(before, "<")) || absl::EndsWith(word, "Error");
+  }
+  if (!absl::c_linear_search(kRefusers, word) || absl::EndsWith(before, "::")) return false;
+  before = absl::StripTrailingAsciiWhitespace(before);
+  const bool follows_word = !before.empty() && IsWord(before.back());
+  return !follows_word || absl::EndsWith(before, "return");
+}
+
+// Returns a message without the name of the file, which begins most messages.
+std::string WithoutFile(std::string text) {
+  const std::string file = absl::StrCat(kValue, ": "), twice = absl::StrCat(kValue, kValue);
+  while (absl::StrContains(text, twice)) text = absl::StrReplaceAll(text, {{twice, kValue}});
+  while (absl::StartsWith(text, file)) text.erase(0, file.size());
+  return text;
+}
+
+// Returns the message of a call that refuses a file. Returns "" if the call does not contain it.
+std::string RefusalText(absl::string_view function, absl::string_view arguments,
+                        const Constants& constants) {
+  const std::vector<Part> parts = Split(arguments, ",");
+  const std::string text = WithoutFile(TextOf(parts.back().text, constants));
+  if (FixedBytes(text) < kMinFixed) return "";
+  if (function == "Fail" && parts.size() == 2) {
+    return absl::StrCat(TextOf(parts[0].text, constants), " is …; expected ", text);
+  }
+  if (function == "Unsupported") return absl::StrCat("supported: ", text);
+  if (function == "WrongType") return absl::StrCat("expected ", text);
+  return text;
+}
+
 // Returns the double-quoted shell text that begins at `at`, the position after the opening quote.
 std::string ShellText(absl::string_view source, size_t at) {
   std::string text;
@@ -272,6 +365,47 @@ std::vector<SourceMessage> MessagesOfProgram(absl::string_view source) {
     }
   }
   return messages;
+}
+
+std::vector<SourceMessage> RefusalsOf(absl::string_view source, bool returned_texts) {
+  std::vector<SourceMessage> refusals;
+  Constants constants;
+  const std::string kept = WithoutComments(source);
+  const absl::string_view text = kept;
+  for (size_t at = 0; at < text.size();) {
+    if (IsLiteral(text, at)) {
+      at = AfterLiteral(text, at);
+      continue;
+    }
+    if (text.substr(at, 2) == "\n}") constants.of_function.clear();
+    if (!IsWord(text[at])) {
+      ++at;
+      continue;
+    }
+    const size_t begin = at;
+    while (at < text.size() && IsWord(text[at])) ++at;
+    const absl::string_view word = text.substr(begin, at - begin);
+    if (word == "constexpr") {
+      AddConstant(text, begin, at, &constants);
+    } else if (at < text.size() && text[at] == '(' && IsRefusal(text, begin, word)) {
+      const size_t end = AfterBrackets(text, at);
+      std::string refusal = RefusalText(word, text.substr(at + 1, end - at - 2), constants);
+      if (refusal.empty()) {
+        refusal = std::string(text.substr(begin, end - begin));
+        absl::RemoveExtraAsciiWhitespace(&refusal);
+        refusal = absl::StrReplaceAll(refusal, {{"( ", "("}});
+      }
+      refusals.push_back({LineOf(text, begin), std::move(refusal)});
+    } else if (returned_texts && (word == "return" || word == "fault")) {
+      absl::string_view value = Split(text.substr(at), ";")[0].text;
+      absl::ConsumePrefix(&value, " =");  // an assignment
+      std::string returned = WithoutFile(TextOf(value, constants));
+      if (FixedBytes(returned) >= kMinReturned) {
+        refusals.push_back({LineOf(text, begin), std::move(returned)});
+      }
+    }
+  }
+  return refusals;
 }
 
 std::vector<SourceMessage> MessagesOfScript(absl::string_view source) {

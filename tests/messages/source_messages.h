@@ -18,6 +18,14 @@ struct SourceMessage {
 // alternative is a separate message. A text is found only if it is written in the call itself.
 std::vector<SourceMessage> MessagesOfProgram(absl::string_view source);
 
+// Returns the refusals of a source of `common/model` or `common/tokenizer`: the calls of Fail, Bad,
+// Error, ErrorAt, Unsupported and WrongType, and the statuses with an error. The text is the
+// message as these functions put it together, for example "head_dim is …; expected an even number".
+// A choice (a ? b : c) counts as a value. If the message is not written in the call, the text is
+// the call itself. With `returned_texts`, texts that a function returns, or assigns to `fault`, are
+// refusals too.
+std::vector<SourceMessage> RefusalsOf(absl::string_view source, bool returned_texts = false);
+
 // Returns the texts with which ./baton calls `die`, `refuse` and `say`.
 std::vector<SourceMessage> MessagesOfScript(absl::string_view source);
 

@@ -55,6 +55,56 @@ TEST(MessagesOfProgramTest, KnowsTheLine) {
   EXPECT_EQ(MessagesOfProgram("\n\nFail(\"too late\", now);")[0].line, 3);
 }
 
+TEST(RefusalsOfTest, PutsMessagesTogetherAsTheirFunctionsDo) {
+  EXPECT_THAT(Texts(RefusalsOf(R"cc(
+                constexpr char kHead[] = "head_dim";
+                json.Fail(kHead, absl::StrCat("at most ", kMax, odd ? ", even" : ""));
+                return node.Get("type")->Unsupported("\"BPE\"");
+                return WrongType(absl::StrCat("an integer from ", low));
+                return node.ErrorAt(suffix, absl::StrCat("found ", found, ", expected two"));
+                return absl::NotFoundError(absl::StrCat(path, ": is ", a, b, " bytes"));
+                return absl::Status(status.code(), absl::StrCat("weights: ", status.message()));
+              )cc")),
+              ElementsAre("head_dim is …; expected at most …", "supported: \"BPE\"",
+                          "expected an integer from …", "found …, expected two", "is … bytes",
+                          "weights: …"));
+}
+
+TEST(RefusalsOfTest, AMessageOfAnotherPlaceIsNamedByItsCall) {
+  EXPECT_THAT(Texts(RefusalsOf(R"cc(
+                                 void F() {
+                                   constexpr char kExpected[] = "a list of strings";
+                                   Fail(key, kExpected);
+                                 }
+                                 return node.Error(added.message());
+                               )cc"
+                               "\n}\nFail(key, kExpected);")),
+              ElementsAre("… is …; expected a list of strings", "Error(added.message())",
+                          "Fail(key, kExpected)"));
+}
+
+TEST(RefusalsOfTest, LeavesOutDeclarationsAndTypes) {
+  EXPECT_THAT(Texts(RefusalsOf(R"cc(
+                absl::Status Error(absl::string_view message) const;
+                void JsonReader::Fail(absl::string_view key, absl::string_view expected) {}
+                using Piece = absl::FunctionRef<absl::Status(absl::string_view)>;
+                return absl::OkStatus();  // not an Error("of any kind")
+              )cc")),
+              IsEmpty());
+}
+
+TEST(RefusalsOfTest, FindsReturnedTexts) {
+  constexpr char kSource[] = R"cc(
+    if (!value.IsObject()) return "is not an object";
+    fault = absl::StrCat("data_offsets begin at ", range[0]);
+    return fault.empty() ? "" : fault;
+    return absl::StrCat(folder, "/", name);
+  )cc";
+  EXPECT_THAT(Texts(RefusalsOf(kSource)), IsEmpty());
+  EXPECT_THAT(Texts(RefusalsOf(kSource, /*returned_texts=*/true)),
+              ElementsAre("is not an object", "data_offsets begin at …"));
+}
+
 TEST(MessagesOfScriptTest, FindsWhatItSays) {
   EXPECT_THAT(Texts(MessagesOfScript(
                   "x || die \"$(sed 's/\\([^\"]*\\)/\\1/' f) is ${old#, } or\\\n older\"\n"

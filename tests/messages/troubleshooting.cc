@@ -22,7 +22,8 @@ const std::vector<KnownMessage>& TroubleshootingMessages() {
       if (!in_table || !absl::StartsWith(line, "| `")) continue;
       const size_t end = line.find("` |");
       BATON_CHECK(end != line.npos) << line;
-      found->push_back({section, line.substr(3, end - 3)});
+      const std::string rest = line.substr(end, line.rfind('|') - end);
+      found->push_back({section, line.substr(3, end - 3), rest.substr(rest.rfind('|') + 1)});
     }
     return found;
   }();

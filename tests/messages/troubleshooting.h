@@ -12,6 +12,7 @@ namespace baton {
 struct KnownMessage {
   std::string section;  // Heading above the table that has the message.
   std::string text;
+  std::string advice;  // Last cell of the row.
 };
 const std::vector<KnownMessage>& TroubleshootingMessages();
 
