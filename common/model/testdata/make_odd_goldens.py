@@ -4,7 +4,7 @@ odd_tensors_test.cc.
 
     mkdir FOLDERS
     BATON_ODD_FOLDERS=FOLDERS build/tests/model_test --gtest_filter='OddTensorsTest.*'
-    python3 make_odd_goldens.py FOLDERS        with torch 2.5.1 and transformers 5.24.0
+    python3 make_odd_goldens.py FOLDERS        with torch 2.9.1 and transformers 5.24.0
 
 The test fails in the second line as long as a golden is missing, but writes all folders.
 """
