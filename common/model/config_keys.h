@@ -35,7 +35,8 @@ absl::Span<const ConfigKey> ModelConfigKeys();
 
 // Applies the table `rows` to all keys of a file. Records an error for a key that is refused, with
 // `instead` as advice. Appends one warning to `warnings` that names the file, the keys that have no
-// effect, and those that the table lacks. `model_type` is the family's; empty for all.
+// effect, and those that the table lacks. `model_type` is the family's; it is empty for a file
+// whose table names no families.
 void CheckKeys(JsonReader& json, absl::Span<const ConfigKey> rows, absl::string_view model_type,
                absl::string_view instead, std::vector<std::string>* warnings);
 

@@ -34,8 +34,8 @@ struct ModelConfig {
   bool mlp_bias = false;
   // ReadModelConfig sets only the end tokens. ReadGenerationConfig reads the rest.
   GenerationDefaults generation;
-  // Warnings for the log, one sentence for each setting that Baton ignores. Each sentence names the
-  // file, the key and the value.
+  // Warnings for the log, one for each file with settings that Baton ignores. A warning names the
+  // file and all of these keys.
   std::vector<std::string> warnings;
 
   bool operator==(const ModelConfig&) const = default;
