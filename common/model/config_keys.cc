@@ -5,17 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/model/generation_config.h"
 #include "common/model/json_reader.h"
 
 namespace baton {
 namespace {
-
-const ConfigKey* FindKey(absl::Span<const ConfigKey> rows, absl::string_view key) {
-  const auto row =
-      std::find_if(rows.begin(), rows.end(), [&](const ConfigKey& row) { return row.key == key; });
-  return row == rows.end() ? nullptr : &*row;
-}
 
 bool ReadBy(const ConfigKey& row, absl::string_view model_type) {
   if (row.families.empty()) return true;
@@ -23,11 +16,17 @@ bool ReadBy(const ConfigKey& row, absl::string_view model_type) {
   return std::find(families.begin(), families.end(), model_type) != families.end();
 }
 
+}  // namespace
+
+const ConfigKey* FindKey(absl::Span<const ConfigKey> rows, absl::string_view key) {
+  const auto row =
+      std::find_if(rows.begin(), rows.end(), [&](const ConfigKey& row) { return row.key == key; });
+  return row == rows.end() ? nullptr : &*row;
+}
+
 bool IsNeutral(const JsonReader& json, const ConfigKey& row) {
   return !json.Has(row.key) || json.Is(row.key, row.neutral);
 }
-
-}  // namespace
 
 absl::Span<const ConfigKey> ModelConfigKeys() {
   using enum KeyDecision;
@@ -41,12 +40,14 @@ absl::Span<const ConfigKey> ModelConfigKeys() {
       {"add_cross_attention", kHarmless},
       {"architectures", kObeyed},
       {"attention_bias", kObeyed, "false", "llama qwen3"},
+      {"attention_chunk_size", kRefused},
       {"attention_dropout", kHarmless},
       {"attn_implementation", kHarmless},
       {"auto_map", kHarmless},
       {"bos_token_id", kHarmless},
       {"chunk_size_feed_forward", kHarmless},
       {"classifier_dropout", kHarmless},
+      {"compression_config", kRefused},
       {"cross_attention_hidden_size", kHarmless},
       // Weights keep the types of their file.
       {"dtype", kHarmless},
@@ -54,6 +55,7 @@ absl::Span<const ConfigKey> ModelConfigKeys() {
       {"eos_token_id", kObeyed},
       {"experts_implementation", kHarmless},
       {"finetuning_task", kHarmless},
+      {"full_attn_mod", kHarmless},
       {"head_dim", kObeyed},
       {"hidden_act", kObeyed},
       {"hidden_dropout", kHarmless},
@@ -62,12 +64,16 @@ absl::Span<const ConfigKey> ModelConfigKeys() {
       {"ignore_keys_at_rope_validation", kHarmless},
       {"initializer_range", kHarmless},
       {"intermediate_size", kObeyed},
+      {"interpolate_factor", kHarmless},
       {"is_causal", kRefused, "true"},
       {"is_decoder", kHarmless},
       {"is_encoder_decoder", kRefused, "false"},
+      {"is_llama_config", kHarmless},
       {"label2id", kHarmless},
       {"layer_types", kObeyed},
+      {"lm_head_bias", kHarmless},
       {"max_position_embeddings", kObeyed},
+      {"max_sequence_length", kHarmless},
       {"max_window_layers", kObeyed, "null", "qwen2 qwen3"},
       {"mlp_bias", kObeyed, "false", "llama"},
       {"model_type", kObeyed},
@@ -89,11 +95,13 @@ absl::Span<const ConfigKey> ModelConfigKeys() {
       {"pretraining_tp", kHarmless},
       {"problem_type", kHarmless},
       {"pruned_heads", kHarmless},
+      {"quantization", kRefused},
       {"quantization_config", kRefused},
       {"remove_invalid_values", kHarmless},
       {"resid_pdrop", kHarmless},
       {"return_dict", kHarmless},
       {"rms_norm_eps", kObeyed},
+      {"rope_interleaved", kHarmless},
       {"rope_parameters", kObeyed},
       {"rope_scaling", kObeyed},
       {"rope_theta", kObeyed},
@@ -107,32 +115,28 @@ absl::Span<const ConfigKey> ModelConfigKeys() {
       {"tokenizer_class", kHarmless},
       {"torch_dtype", kHarmless},
       {"torchscript", kHarmless},
+      {"transformers.js_config", kHarmless},
       {"transformers_version", kHarmless},
       {"use_bfloat16", kHarmless},
       {"use_cache", kHarmless},
+      {"use_mrope", kHarmless},
       {"use_sliding_window", kObeyed, "false", "qwen2 qwen3"},
       {"vocab_size", kObeyed},
   };
   return kKeys;
 }
 
-void CheckKeys(JsonReader& json, absl::Span<const ConfigKey> rows, absl::string_view model_type,
+void CheckKeys(JsonReader& json, absl::Span<const std::string> keys,
+               absl::Span<const ConfigKey> rows, absl::string_view model_type,
                absl::string_view instead, std::vector<std::string>* warnings) {
   std::vector<std::string> warned, unknown;
-  for (const std::string& key : json.Keys()) {
+  for (const std::string& key : keys) {
     const ConfigKey* row = FindKey(rows, key);
     if (row == nullptr) {
-      // transformers 5 drops the keys of generation_config.json that it finds in config.json.
-      row = FindKey(GenerationConfigKeys(), key);
-      if (row == nullptr) {
-        unknown.push_back(key);
-      } else if (row->decision != KeyDecision::kHarmless && !IsNeutral(json, *row)) {
-        warned.push_back(absl::StrCat(key, " has an effect only in generation_config.json"));
-      }
+      unknown.push_back(key);
+    } else if (IsNeutral(json, *row)) {
       continue;
-    }
-    if (IsNeutral(json, *row)) continue;
-    if (!ReadBy(*row, model_type)) {
+    } else if (!ReadBy(*row, model_type)) {
       warned.push_back(absl::StrCat(key, " has no effect in a model of type ", model_type));
     } else if (row->decision == KeyDecision::kRefused) {
       json.Fail(key, absl::StrCat(row->neutral == "null" ? "none" : row->neutral,

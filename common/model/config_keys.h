@@ -29,15 +29,22 @@ struct ConfigKey {
 };
 
 // Every key of config.json that the configurations of our families read in transformers 5.24.0,
-// and those that earlier versions wrote, in the order of the alphabet.
+// those that earlier versions wrote, and those that published models have and nothing reads, in the
+// order of the alphabet.
 // tests/models/check_config_keys compares the table with an installed transformers.
 absl::Span<const ConfigKey> ModelConfigKeys();
 
-// Applies the table `rows` to all keys of a file. Records an error for a key that is refused, with
+// Returns the row of a key, or null.
+const ConfigKey* FindKey(absl::Span<const ConfigKey> rows, absl::string_view key);
+// Returns true if the file has no such key, or if its value has no effect.
+bool IsNeutral(const JsonReader& json, const ConfigKey& row);
+
+// Applies the table `rows` to `keys` of a file. Records an error for a key that is refused, with
 // `instead` as advice. Appends one warning to `warnings` that names the file, the keys that have no
 // effect, and those that the table lacks. `model_type` is the family's; it is empty for a file
 // whose table names no families.
-void CheckKeys(JsonReader& json, absl::Span<const ConfigKey> rows, absl::string_view model_type,
+void CheckKeys(JsonReader& json, absl::Span<const std::string> keys,
+               absl::Span<const ConfigKey> rows, absl::string_view model_type,
                absl::string_view instead, std::vector<std::string>* warnings);
 
 }  // namespace baton

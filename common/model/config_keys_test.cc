@@ -43,18 +43,21 @@ std::map<std::string, ConfigCase> ConfigCases() {
       {"add_cross_attention", {true}},
       {"architectures", {{"MambaForCausalLM"}}},
       {"attention_bias", {true}},
+      {"attention_chunk_size", {4}},
       {"attention_dropout", {0.1}},
       {"attn_implementation", {"eager"}},
       {"auto_map", {{{"AutoConfig", "configuration_x.XConfig"}}}},
       {"bos_token_id", {1}},
       {"chunk_size_feed_forward", {2}},
       {"classifier_dropout", {0.1}},
+      {"compression_config", {{{"format", "dense"}}}},
       {"cross_attention_hidden_size", {8}},
       {"dtype", {"bfloat16"}},
       {"embd_pdrop", {0.1}},
       {"eos_token_id", {{1, 3}}},
       {"experts_implementation", {"eager"}},
       {"finetuning_task", {"chat"}},
+      {"full_attn_mod", {1}},
       {"head_dim", {4}},
       {"hidden_act", {"gelu"}},
       {"hidden_dropout", {0.1}},
@@ -63,12 +66,16 @@ std::map<std::string, ConfigCase> ConfigCases() {
       {"ignore_keys_at_rope_validation", {{"rope_theta"}}},
       {"initializer_range", {0.1}},
       {"intermediate_size", {8}},
+      {"interpolate_factor", {1}},
       {"is_causal", {false}},
       {"is_decoder", {true}},
       {"is_encoder_decoder", {true}},
+      {"is_llama_config", {true}},
       {"label2id", {{{"no", 0}}}},
       {"layer_types", {{"full_attention", "sliding_attention"}, last_layers}},
+      {"lm_head_bias", {false}},
       {"max_position_embeddings", {32}},
+      {"max_sequence_length", {64}},
       {"max_window_layers", {1, last_layers}},
       {"mlp_bias", {true}},
       {"model_type", {"gpt2"}},
@@ -91,16 +98,18 @@ std::map<std::string, ConfigCase> ConfigCases() {
       {"pretraining_tp", {2}},
       {"problem_type", {"regression"}},
       {"pruned_heads", {{{"0", {1}}}}},
+      {"quantization", {{{"bits", 4}}}},
       {"quantization_config", {{{"quant_method", "awq"}}}},
       {"remove_invalid_values", {true}},
       {"resid_pdrop", {0.1}},
       {"return_dict", {false}},
       {"rms_norm_eps", {0.1}},
+      {"rope_interleaved", {false}},
       {"rope_parameters", {linear}},
       {"rope_scaling", {linear}},
       {"rope_theta", {5000.0}},
       {"sep_token_id", {1}},
-      {"sliding_window", {4, last_layers}},
+      {"sliding_window", {64, last_layers}},
       {"task_specific_params", {{{"a", 1}}}},
       {"tf_legacy_loss", {true}},
       {"tie_encoder_decoder", {true}},
@@ -109,9 +118,11 @@ std::map<std::string, ConfigCase> ConfigCases() {
       {"tokenizer_class", {"LlamaTokenizer"}},
       {"torch_dtype", {"bfloat16"}},
       {"torchscript", {true}},
+      {"transformers.js_config", {{{"dtype", "q4"}}}},
       {"transformers_version", {"4.51.0"}},
       {"use_bfloat16", {true}},
       {"use_cache", {false}},
+      {"use_mrope", {false}},
       {"use_sliding_window", {true, {{"sliding_window", 3}, {"max_window_layers", 0}}}},
       {"vocab_size", {6}},
   };
@@ -189,16 +200,65 @@ TEST(ConfigKeysTest, EveryKeyHasItsDecisionInEveryFamily) {
   EXPECT_THAT(cases, IsEmpty()) << "tests without a row";
 }
 
-TEST(ConfigKeysTest, UnknownKeysAndThoseOfTheOtherFileAreNamedOnce) {
-  const auto config = ReadTiny({{"unsloth_version", "2025.1"},
-                                {"temperature", 0.6},
-                                {"typical_p", 1},
-                                {"early_stopping", true}});
+TEST(ConfigKeysTest, UnknownKeysAreNamedOnce) {
+  const auto config = ReadTiny({{"unsloth_version", "2025.1"}, {"my_own", 1}});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->warnings,
-              ElementsAre(HasSubstr("/config.json: temperature has an effect only in "
-                                    "generation_config.json; Baton does not know unsloth_version "
-                                    "and ignores it")));
+              ElementsAre(HasSubstr("/config.json: Baton does not know my_own, unsloth_version and "
+                                    "ignores them")));
+}
+
+TEST(ConfigKeysTest, UnknownKeysOfRopeScalingAreNamed) {
+  const auto warnings = [](const json& rope) {
+    return ReadTiny({{"rope_scaling", rope}})->warnings;
+  };
+  EXPECT_THAT(
+      warnings({{"rope_type", "yarn"}, {"factor", 2}, {"attn_factor", 3}, {"finetuned", true}}),
+      ElementsAre(HasSubstr("no model of this rope_type reads rope_scaling.attn_factor")));
+  // As in transformers, rope_scaling without a type is of the type "default".
+  EXPECT_THAT(warnings({{"factor", 2}}), ElementsAre(HasSubstr("reads rope_scaling.factor")));
+  EXPECT_EQ(ReadTiny({{"rope_scaling", {{"rope_theta", 500}}}})->rope.theta, 500);
+}
+
+// transformers 5.24.0 reads the keys of generation_config.json from config.json if the former file
+// is missing, and only then.
+TEST(ConfigKeysTest, GenerationKeysCountOnlyWithoutGenerationConfig) {
+  const json keys = {{"max_length", 12},
+                     {"temperature", 0.5},
+                     {"do_sample", true},
+                     {"top_p", 1.0},
+                     {"early_stopping", true}};
+  const auto alone = ReadTiny(keys);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_EQ(alone->generation.max_length, 12);
+  EXPECT_EQ(alone->generation.temperature, 0.5f);
+  EXPECT_THAT(alone->warnings, IsEmpty());
+  const auto both = ReadTiny(keys, json::object());
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(both->generation, ReadTiny({})->generation);
+  EXPECT_THAT(both->warnings,
+              ElementsAre(HasSubstr("/config.json: only generation_config.json is read for "
+                                    "do_sample, max_length, temperature")));
+  EXPECT_THAT(std::string(ReadTiny({{"no_repeat_ngram_size", 2}}).status().message()),
+              HasSubstr("/config.json: no_repeat_ngram_size is 2; expected 0, nothing else is "
+                        "supported; --generation-config=ignore serves without it"));
+  EXPECT_TRUE(ReadTiny({{"no_repeat_ngram_size", 2}}, json::object()).ok());
+}
+
+// Keys of config.json as Qwen2.5, Phi-4-mini, SmolLM and Yarn-Llama publish them.
+TEST(ConfigKeysTest, PublishedKeysGiveNoWarning) {
+  EXPECT_THAT(ReadTiny({{"use_mrope", false},
+                        {"full_attn_mod", 1},
+                        {"interpolate_factor", 1},
+                        {"lm_head_bias", false},
+                        {"is_llama_config", true},
+                        {"rope_interleaved", false},
+                        {"transformers.js_config", {{"kv_cache_dtype", "fp16"}}},
+                        {"max_sequence_length", 2048},
+                        {"sliding_window", nullptr},
+                        {"rope_scaling", {{"type", "yarn"}, {"factor", 2}, {"finetuned", true}}}})
+                  ->warnings,
+              IsEmpty());
 }
 
 TEST(ConfigKeysTest, TheFilesOfTransformersGiveNoWarning) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/model/json_reader.h"
 #include "common/model/model_config.h"
@@ -18,7 +19,7 @@ constexpr size_t kMaxBadWords = 256;
 constexpr size_t kMaxBadWordTokens = 1024;
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1000;
-constexpr char kIgnore[] = "; --generation-config=ignore serves without this file";
+constexpr char kIgnore[] = "; --generation-config=ignore serves without it";
 
 void ReadStopStrings(JsonReader& json, GenerationDefaults* defaults) {
   constexpr char kKey[] = "stop_strings";
@@ -31,6 +32,31 @@ void ReadStopStrings(JsonReader& json, GenerationDefaults* defaults) {
     json.Fail(kKey,
               absl::StrCat("at most ", kMaxStops, " strings of 1 to ", kMaxStopBytes, " bytes"));
   }
+}
+
+// Returns the keys of config.json that belong in generation_config.json.
+std::vector<std::string> GenerationKeysOf(const JsonReader& config) {
+  std::vector<std::string> keys = config.Keys();
+  std::erase_if(keys, [](const std::string& key) {
+    return FindKey(ModelConfigKeys(), key) != nullptr ||
+           FindKey(GenerationConfigKeys(), key) == nullptr;
+  });
+  return keys;
+}
+
+// Names the keys of config.json that have no effect because generation_config.json exists.
+absl::Status WarnOfConfigJson(const std::string& folder, std::vector<std::string>* warnings) {
+  auto json = JsonReader::Open(absl::StrCat(folder, "/config.json"), kMaxGenerationFileBytes);
+  RETURN_IF_ERROR(json.status());
+  std::vector<std::string> keys = GenerationKeysOf(*json);
+  std::erase_if(keys, [&](const std::string& key) {
+    const ConfigKey& row = *FindKey(GenerationConfigKeys(), key);
+    return row.decision == KeyDecision::kHarmless || IsNeutral(*json, row);
+  });
+  if (keys.empty()) return absl::OkStatus();
+  warnings->push_back(absl::StrCat(json->path(), ": only generation_config.json is read for ",
+                                   absl::StrJoin(keys, ", ")));
+  return absl::OkStatus();
 }
 
 std::optional<int> OptionalInt(JsonReader& json, absl::string_view key, int lowest) {
@@ -61,7 +87,7 @@ absl::Span<const ConfigKey> GenerationConfigKeys() {
       {"decoder_start_token_id", kHarmless},
       {"disable_compile", kHarmless},
       {"diversity_penalty", kHarmless},
-      {"do_sample", kObeyed},
+      {"do_sample", kObeyed, "false"},
       {"dola_layers", kRefused},
       {"early_stopping", kHarmless},
       {"encoder_no_repeat_ngram_size", kRefused, "0"},
@@ -84,7 +110,7 @@ absl::Span<const ConfigKey> GenerationConfigKeys() {
       {"max_matching_ngram_size", kHarmless},
       {"max_new_tokens", kObeyed},
       {"max_time", kRefused},
-      {"min_length", kObeyed},
+      {"min_length", kObeyed, "0"},
       {"min_new_tokens", kObeyed},
       {"min_p", kObeyed},
       {"no_repeat_ngram_size", kRefused, "0"},
@@ -103,7 +129,7 @@ absl::Span<const ConfigKey> GenerationConfigKeys() {
       {"prompt_lookup_num_tokens", kHarmless},
       {"remove_invalid_values", kWarned, "false"},
       {"renormalize_logits", kHarmless},
-      {"repetition_penalty", kObeyed},
+      {"repetition_penalty", kObeyed, "1"},
       {"return_dict_in_generate", kHarmless},
       {"return_legacy_cache", kHarmless},
       {"sequence_bias", kRefused, "[]"},
@@ -111,11 +137,11 @@ absl::Span<const ConfigKey> GenerationConfigKeys() {
       {"stop_strings", kObeyed},
       {"suppress_tokens", kRefused, "[]"},
       {"target_lookbehind", kHarmless},
-      {"temperature", kObeyed},
+      {"temperature", kObeyed, "1"},
       {"token_healing", kRefused, "false"},
       {"top_h", kRefused},
       {"top_k", kObeyed},
-      {"top_p", kObeyed},
+      {"top_p", kObeyed, "1"},
       {"transformers_version", kHarmless},
       {"typical_p", kRefused, "1"},
       {"use_cache", kHarmless},
@@ -136,8 +162,12 @@ std::vector<TokenId> EndTokens(JsonReader& json, int vocab) {
 absl::Status ReadGenerationConfig(const std::string& folder, ModelConfig* config) {
   const std::string path = absl::StrCat(folder, "/generation_config.json");
   auto json = JsonReader::Open(path, kMaxGenerationFileBytes);
-  if (absl::IsNotFound(json.status())) return absl::OkStatus();
+  const bool missing = absl::IsNotFound(json.status());
+  // Without this file, transformers reads the same keys from config.json.
+  if (missing)
+    json = JsonReader::Open(absl::StrCat(folder, "/config.json"), kMaxGenerationFileBytes);
   RETURN_IF_ERROR(json.status());
+  const std::vector<std::string> keys = missing ? GenerationKeysOf(*json) : json->Keys();
   GenerationDefaults defaults;
   const bool do_sample = json->Bool("do_sample", false);
   const double temperature = json->Number("temperature", 0, 100, 1);
@@ -164,8 +194,9 @@ absl::Status ReadGenerationConfig(const std::string& folder, ModelConfig* config
   for (const absl::string_view key : {"num_beams", "num_beam_groups"}) {
     json->Int(key, 1, kMaxTokens, 1);
   }
-  CheckKeys(*json, GenerationConfigKeys(), "", kIgnore, &config->warnings);
+  CheckKeys(*json, keys, GenerationConfigKeys(), "", kIgnore, &config->warnings);
   RETURN_IF_ERROR(json->status());
+  if (!missing) RETURN_IF_ERROR(WarnOfConfigJson(folder, &config->warnings));
   config->generation = std::move(defaults);
   return absl::OkStatus();
 }

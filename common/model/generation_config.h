@@ -43,10 +43,11 @@ absl::Span<const ConfigKey> GenerationConfigKeys();
 // Returns `eos_token_id` of a configuration file, which is one id or a list of them.
 std::vector<TokenId> EndTokens(JsonReader& json, int vocab);
 
-// Reads generation_config.json of a model's folder into config->generation, if the file exists.
-// Appends a warning to config->warnings that names the keys that have no effect here, and those
-// that the table lacks. Returns InvalidArgument for a wrong value, and for a key that is refused;
-// the message names the file, the key, the value, and what to do.
+// Reads generation_config.json of a model's folder into config->generation. If the file does not
+// exist, reads the same keys from config.json, as transformers does. Appends a warning to
+// config->warnings that names the keys that have no effect here, and those that the table lacks.
+// Returns InvalidArgument for a wrong value, and for a key that is refused; the message names the
+// file, the key, the value, and what to do.
 absl::Status ReadGenerationConfig(const std::string& folder, ModelConfig* config);
 
 }  // namespace baton

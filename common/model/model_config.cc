@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,10 +34,14 @@ constexpr int kMaxContext = 1 << 28;
 // Refuses quantised weights. The message names the quantisation method as the model's web page
 // does.
 void RefuseQuantised(JsonReader& json) {
-  if (!json.Has("quantization_config")) return;
   constexpr char kInstead[] =
       "no quantised weights, which Baton does not read; serve the model's BF16 or F16 folder, from "
       "which these were made";
+  // MLX writes the former key; the latter is an older name of quantization_config.
+  for (const char* key : {"quantization", "compression_config"}) {
+    if (json.Has(key)) json.Fail(key, kInstead);
+  }
+  if (!json.Has("quantization_config")) return;
   JsonReader config = json.Object("quantization_config");
   std::string method = config.String("quant_method", "");
   if (method.empty()) {
@@ -85,7 +91,7 @@ void ReadHeads(JsonReader& json, const ModelFamily& family, ModelConfig& config)
 
 // Returns the attention window of each layer: `sliding_window` tokens, or 0 if the layer sees all
 // tokens. The layers with a window come from `layer_types` or from the family's rule.
-std::vector<int> ReadWindows(JsonReader& json, const ModelFamily& family, int layers) {
+std::vector<int> ReadWindows(JsonReader& json, const ModelFamily& family, int layers, int context) {
   using Windows = ModelFamily::Windows;
   const bool asked =
       family.windows == Windows::kEveryLayer ||
@@ -93,6 +99,13 @@ std::vector<int> ReadWindows(JsonReader& json, const ModelFamily& family, int la
   const int window = !asked || json.HasNull("sliding_window")
                          ? 0
                          : json.Int("sliding_window", 1, kMaxContext, family.window);
+  // transformers computes each token of a prompt with all tokens before it, but its cache then
+  // forgets those before the window.
+  if (family.windows == Windows::kNone && json.Has("sliding_window") && !json.Has("layer_types") &&
+      json.Int("sliding_window", 1, kMaxContext) < context) {
+    json.Fail("sliding_window", absl::StrCat("none, or at least the context, ", context,
+                                             ": models of this family have no window"));
+  }
   const int first = family.windows == Windows::kLastLayers
                         ? json.Int("max_window_layers", 0, std::numeric_limits<int>::max(), 28)
                         : 0;
@@ -138,6 +151,32 @@ void ReadContext(JsonReader& json, const ModelFamily& family, ModelConfig& confi
   config.context = static_cast<int>(std::min<double>(context, kMaxContext));
 }
 
+// Names the keys of rope_scaling and rope_parameters that nothing reads.
+void WarnOfRopeKeys(JsonReader& json, RopeConfig::Type type, std::vector<std::string>* warnings) {
+  static const std::set<std::string> kAlways = {"finetuned",
+                                                "original_max_position_embeddings",
+                                                "partial_rotary_factor",
+                                                "rope_theta",
+                                                "rope_type",
+                                                "type"};
+  static const std::set<std::string> kOfSomeTypes = {
+      "attention_factor", "beta_fast",    "beta_slow",       "factor", "high_freq_factor",
+      "long_factor",      "long_mscale",  "low_freq_factor", "mscale", "mscale_all_dim",
+      "short_factor",     "short_mscale", "truncate"};
+  if (!json.status().ok()) return;
+  std::vector<std::string> unknown;
+  for (const char* name : {"rope_parameters", "rope_scaling"}) {
+    if (!json.Has(name)) continue;
+    for (const std::string& key : json.Object(name).Keys()) {
+      const bool read = type != RopeConfig::Type::kDefault && kOfSomeTypes.contains(key);
+      if (!read && !kAlways.contains(key)) unknown.push_back(absl::StrCat(name, ".", key));
+    }
+  }
+  if (unknown.empty()) return;
+  warnings->push_back(absl::StrCat(json.path(), ": no model of this rope_type reads ",
+                                   absl::StrJoin(unknown, ", ")));
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
@@ -171,12 +210,18 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   RETURN_IF_ERROR(json->status());
   config.rms_epsilon = json->Number("rms_norm_eps", 0, 1, family->rms_epsilon);
   ReadContext(*json, *family, config);
-  config.windows = ReadWindows(*json, *family, config.layers);
+  config.windows = ReadWindows(*json, *family, config.layers, config.context);
   config.tied_embeddings = json->Bool("tie_word_embeddings", false);
   if (family->attention_bias) config.attention_bias = json->Bool("attention_bias", false);
   if (family->mlp_bias) config.mlp_bias = json->Bool("mlp_bias", false);
   config.generation.end_tokens = EndTokens(*json, config.vocab);
-  CheckKeys(*json, ModelConfigKeys(), family->model_type, "", &config.warnings);
+  std::vector<std::string> keys = json->Keys();
+  std::erase_if(keys, [](const std::string& key) {  // ReadGenerationConfig looks at these
+    return FindKey(ModelConfigKeys(), key) == nullptr &&
+           FindKey(GenerationConfigKeys(), key) != nullptr;
+  });
+  CheckKeys(*json, keys, ModelConfigKeys(), family->model_type, "", &config.warnings);
+  WarnOfRopeKeys(*json, config.rope.type, &config.warnings);
   RETURN_IF_ERROR(json->status());
   return config;
 }

@@ -80,12 +80,10 @@ int ReadDims(JsonReader& rope, int head_dim, bool partial) {
   return dims;
 }
 
-RopeConfig::Type ReadType(JsonReader& rope, bool five, bool yarn_is_long) {
+RopeConfig::Type ReadType(JsonReader& rope, bool yarn_is_long) {
   using Type = RopeConfig::Type;
   const char* key = !rope.Has("rope_type") && rope.Has("type") ? "type" : "rope_type";
-  // A type is required in rope_scaling. In rope_parameters a missing type means "default".
-  const std::string name =
-      rope.String(key, five ? std::optional<std::string>("default") : std::nullopt);
+  const std::string name = rope.String(key, "default");
   constexpr struct {
     const char* name;
     Type type;
@@ -194,7 +192,7 @@ RopeConfig ReadRopeConfig(JsonReader& json, const RopeSizes& sizes) {
   if (rope.Has("partial_rotary_factor")) {
     config.dims = ReadDims(rope, sizes.head_dim, sizes.partial);
   }
-  config.type = ReadType(rope, five, sizes.yarn_is_long);
+  config.type = ReadType(rope, sizes.yarn_is_long);
   if (config.type == Type::kDefault) return config;
   const int inner_original = rope.Int(kOriginalContext, 1, kMaxRopeContext, 0);
   config.original_context = outer_original > 0   ? outer_original
