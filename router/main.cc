@@ -379,8 +379,9 @@ int Main(int argc, char** argv) {
     Log(Severity::kWarning, "model_setting_ignored", {{"because", warning}});
   }
   if (config->generation.max_new_tokens || config->generation.max_length) {
+    const std::string file = folder + "/generation_config.json";
     Log(Severity::kInfo, "default_max_tokens",
-        {{"file", folder + "/generation_config.json"},
+        {{"file", std::filesystem::exists(file) ? file : folder + "/config.json"},
          {"max_new_tokens", config->generation.max_new_tokens.value_or(0)},
          {"max_length", config->generation.max_length.value_or(0)}});
   }

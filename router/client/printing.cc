@@ -39,7 +39,9 @@ nlohmann::ordered_json TokensJson(const v1::TokenizeResponse& response) {
 std::string DroppedNote(const v1::TokenizeResponse& response) {
   if (response.dropped_bytes() == 0) return "";
   return absl::StrCat("baton-client: the model has no token for ", response.dropped_bytes(),
-                      " bytes of the text, and does not see them\n");
+                      response.dropped_bytes() == 1 ? " byte" : " bytes",
+                      " of the text, and does not see ",
+                      response.dropped_bytes() == 1 ? "it" : "them", "\n");
 }
 
 nlohmann::ordered_json TextJson(const v1::DetokenizeRequest& request,

@@ -65,6 +65,9 @@ TEST(BadFolderTest, TheProgramsRefuseToStartAndSayWhatIsWrong) {
       {"unknown family, to the router", kRouter, kConfig,
        Json([](json& j) { j["architectures"] = {"GPT2LMHeadModel"}; }),
        "config.json: architectures is [\"GPT2LMHeadModel\"]; expected one of LlamaForCausalLM"},
+      {"two families, to the router", kRouter, kConfig,
+       Json([](json& j) { j["model_type"] = "mistral"; }),
+       "config.json: model_type is \"mistral\"; expected \"qwen3\", the type of Qwen3ForCausalLM"},
       {"generation_config, to the router", kRouter, kGeneration, is("{\"eos_token_id\":-1}"),
        "generation_config.json: eos_token_id is -1; expected an integer from 0 to 276"},
       {"config not JSON, to a worker", kPrefill, kConfig, is("{"),
@@ -83,7 +86,7 @@ TEST(BadFolderTest, TheProgramsRefuseToStartAndSayWhatIsWrong) {
        Json([](json& j) { j["intermediate_size"] = 50; }),
        "has shape [52, 36]; expected [50, 36] by config.json"},
       {"weights of another family", kPrefill, kConfig,
-       Json([](json& j) { j["architectures"] = {"Phi3ForCausalLM"}; }),
+       Json([](json& j) { j["architectures"] = {"Phi3ForCausalLM"}, j["model_type"] = "phi3"; }),
        "has no tensor \"model.layers.0.self_attn.qkv_proj.weight\""},
   };
   for (const BadFolder& bad : cases) {
