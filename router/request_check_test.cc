@@ -75,10 +75,13 @@ TEST_F(RequestCheckTest, ASpecialTokenAsAStopStringIsAStopTokenToo) {
   EXPECT_THAT(checked->stop, ElementsAre("<|assistant|>", "fox"));
 }
 
-// Every form of tokeniser. `text` is a text in which the word comes last; the ban must cover the
+// Every form of tokeniser but flags_text, which nobody publishes: it has no token for white space
+// at the start of a text. `text` is a text in which the word comes last; the ban must cover the
 // tokens with which the text ends.
 TEST(BadWordsTest, CoverTheWordBehindEveryKindOfText) {
-  for (const char* name : {"gpt2", "llama3", "qwen2", "llama2", "mistral3", "metaspace"}) {
+  for (const char* name :
+       {"deepseek", "deepseek_coder", "falcon", "flags", "gemma", "gpt2", "llama2", "llama3",
+        "metaspace", "mistral3", "o200k", "phi3", "qwen2", "smollm", "tekken"}) {
     SCOPED_TRACE(name);
     const auto tokenizer = *Tokenizer::FromFile(
         absl::StrCat(BATON_SOURCE_DIR "/common/tokenizer/testdata/", name, ".tokenizer.json"));

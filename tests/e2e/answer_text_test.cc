@@ -383,6 +383,37 @@ TEST_P(AnswerTextTest, IsWhatDecodingAddsToThePrompt) {
   }
 }
 
+// Returns the text of an answer, and the number of tokens after which it ended.
+std::pair<std::string, size_t> Play(const Tokenizer& tokenizer, const std::string& prompt,
+                                    const std::vector<std::string>& tokens,
+                                    const std::string& stop) {
+  const auto decoder = std::make_shared<StreamDecoder>(
+      StreamDecoder::ForAnswer(&tokenizer, tokenizer.Encode(prompt, {}).value()));
+  AnswerSoFar answer(0, {}, {stop},
+                     TextDecoder{[decoder](TokenId id) { return decoder->Push(id); },
+                                 [decoder] { return decoder->Finish(); }},
+                     tokenizer.vocab_size());
+  for (const std::string& text : tokens) {
+    v1::Token token;
+    token.set_token_id(tokenizer.TokenToId(text).value());
+    token.set_position(static_cast<uint32_t>(answer.next_position()));
+    if (answer.Take(token, 100) == AnswerSoFar::Took::kStopped) break;
+  }
+  answer.Close();
+  return {answer.TakePending().text(), answer.tokens().size()};
+}
+
+TEST(AnswerOfALlama2FormTest, ContinuesItsPromptAndStopsAtOnce) {
+  const auto tokenizer =
+      Tokenizer::FromFile(BATON_SOURCE_DIR "/common/tokenizer/testdata/llama2.tokenizer.json")
+          .value();
+  using Pair = std::pair<std::string, size_t>;
+  EXPECT_EQ(Play(*tokenizer, "the", {"▁the", "▁the"}, "x"), Pair(" the the", 2));
+  EXPECT_EQ(Play(*tokenizer, "the", {"▁the", "▁the"}, " the"), Pair("", 1));
+  EXPECT_EQ(Play(*tokenizer, "the", {"<0x0A>", "<0x0A>", "<0x0A>"}, "\n"), Pair("", 1));
+  EXPECT_EQ(Play(*tokenizer, "the", {"<0xC3>", "<0xA9>", "<0xC3>"}, "\u00e9"), Pair("", 2));
+}
+
 INSTANTIATE_TEST_SUITE_P(Forms, AnswerTextTest,
                          ::testing::Values("llama2", "phi3", "gemma", "metaspace", "gpt2",
                                            "llama3"),
