@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Serves a small model whose generation_config.json has `settings`, and asks it for an answer
-// without max_tokens.
+// without max_tokens. The prefill worker gives the first token, the decode worker the others.
 class GenerationSettingsTest : public testing::Test {
  protected:
   void Serve(const nlohmann::json& settings, const std::vector<std::string>& router_flags) {
@@ -51,6 +51,23 @@ TEST_F(GenerationSettingsTest, MaxNewTokensIsTheDefaultAndTheLogSaysSo) {
 TEST_F(GenerationSettingsTest, IgnoreTakesNoneOfThem) {
   Serve({{"max_new_tokens", 5}, {"no_repeat_ngram_size", 2}}, {"--generation-config=ignore"});
   EXPECT_GT(Ask().tokens.size(), 5u);
+}
+
+// Until November 2026, the head was dropped without a word.
+TEST_F(GenerationSettingsTest, AHeadOfItsOwnInATiedModelIsUsedAndNamed) {
+  Serve({{"max_new_tokens", 5}}, {});
+  const std::vector<int32_t> apart = Ask().ids();
+  cluster_.reset();
+  auto config = nlohmann::json::parse(folder_.Read("config.json"));
+  config["tie_word_embeddings"] = true;
+  folder_.Write("config.json", config.dump());
+  Serve({{"max_new_tokens", 5}}, {});
+  EXPECT_EQ(Ask().ids(), apart);
+  for (const Process* worker : {&cluster_->prefill(0), &cluster_->decode(0)}) {
+    const auto warned = worker->log().WaitFor("odd_tensors", kSoon);
+    ASSERT_TRUE(warned.ok()) << warned.status();
+    EXPECT_THAT(*warned, HasSubstr("with different values: the model uses both"));
+  }
 }
 
 }  // namespace
