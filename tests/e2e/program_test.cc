@@ -372,23 +372,28 @@ TEST(ProgramTest, ASecondSignalEndsTheRouterAtOnce) {
   EXPECT_EQ(*status, 130);
 }
 
-// Waits until grpc.health.v1 reports the status `wanted` for `service`.
+// Waits until grpc.health.v1 reports the status `wanted` for `service`. Asks again if the
+// connection ends: on a busy machine, a peer may answer a keepalive ping too late.
 void AwaitHealth(const std::string& address, const std::string& service,
                  Health::ServingStatus wanted) {
   const auto stub = grpc::health::v1::Health::NewStub(Dial(address));
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kSoon));
-  context.set_wait_for_ready(true);
+  const absl::Time end = absl::Now() + kSoon;
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
-  const auto reader = stub->Watch(&context, request);
   Health said;
-  while (reader->Read(&said)) {
-    if (said.status() == wanted) return;
+  std::string why;
+  while (absl::Now() < end) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(end));
+    context.set_wait_for_ready(true);
+    const auto reader = stub->Watch(&context, request);
+    while (reader->Read(&said)) {
+      if (said.status() == wanted) return;
+    }
+    why = reader->Finish().error_message();
   }
   ADD_FAILURE() << "'" << service << "' of " << address << " does not become " << wanted
-                << "; the last word was " << said.status() << ", and then "
-                << reader->Finish().error_message();
+                << "; the last word was " << said.status() << ", and then " << why;
 }
 
 // Asks grpc.reflection.v1alpha one question: the request's `field` is set to `value`. Returns the
@@ -616,12 +621,24 @@ TEST(ProgramTest, AWorkerThatFitsNobodyIsNotReady) {
   AwaitHealth(cluster.prefill_address(0), "ready", Health::SERVING);
 }
 
-// Stops one thread of a process, as if the thread hung, until the end of the scope. The thread is
-// stopped while it waits in the kernel. In the middle of its work it may hold a lock of gRPC or of
-// malloc, and then the process answers no health check at all.
+// Returns true if the process answers a health check, whatever it says. On a busy machine that may
+// take seconds.
+bool AnswersHealth(const std::string& address) {
+  const auto stub = grpc::health::v1::Health::NewStub(Dial(address));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(5)));
+  context.set_wait_for_ready(true);
+  Health said;
+  return stub->Check(&context, {}, &said).ok();
+}
+
+// Stops one thread of a process, as if the thread hung, until the end of the scope. `address` is
+// where the process tells its health. The thread is stopped while it waits in the kernel. In the
+// middle of its work, or while it waits for a lock, it may hold a lock of gRPC or of malloc, and
+// then the process answers no health check at all. So it is stopped again until the process does.
 class HungThread {
  public:
-  HungThread(pid_t process, const std::string& name) {
+  HungThread(pid_t process, const std::string& name, const std::string& address) {
     const std::string tasks = absl::StrCat("/proc/", process, "/task");
     for (const auto& entry : std::filesystem::directory_iterator(tasks)) {
       std::ifstream file(entry.path() / "comm");
@@ -642,7 +659,7 @@ class HungThread {
       ptrace(PTRACE_INTERRUPT, thread_, nullptr, nullptr);
       int status = 0;
       if (waitpid(thread_, &status, __WALL) != thread_ || !WIFSTOPPED(status)) return;
-      held_ = Waits(absl::StrCat(tasks, "/", thread_, "/syscall"));
+      held_ = Waits(absl::StrCat(tasks, "/", thread_, "/syscall")) && AnswersHealth(address);
       if (!held_) ptrace(PTRACE_DETACH, thread_, nullptr, nullptr);
     }
   }
@@ -701,7 +718,7 @@ TEST(ProgramTest, AWorkerWithAThreadThatHangsCountsAsDeadUntilItGetsOn) {
         Hang{&cluster.prefill(1), cluster.prefill_address(1), "baton.v1.PrefillWorker", "kv"}}) {
     SCOPED_TRACE(absl::StrCat(hang.service, " ", hang.thread));
     {
-      const HungThread hung(hang.worker->pid(), hang.thread);
+      const HungThread hung(hang.worker->pid(), hang.thread, hang.address);
       if (hung.refused() != 0) {
         GTEST_SKIP() << "threads of other processes may not be held here: "
                      << strerror(hung.refused());
@@ -736,7 +753,7 @@ TEST(ProgramTest, ARouterWhoseLoopHangsDoesNotServeUntilItGetsOn) {
   Cluster& cluster = **started;
   AwaitHealth(cluster.address(), "", Health::SERVING);
   {
-    const HungThread hung(cluster.router().pid(), "router");
+    const HungThread hung(cluster.router().pid(), "router", cluster.address());
     if (hung.refused() != 0) {
       GTEST_SKIP() << "threads of other processes may not be held here: "
                    << strerror(hung.refused());
