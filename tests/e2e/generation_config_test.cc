@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
+#include "tests/e2e/e2e_test.h"
 #include "tests/e2e/served_folder.h"
 
 namespace baton {

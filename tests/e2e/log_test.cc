@@ -22,6 +22,7 @@
 #include "common/rpc/rpc_server.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/process.h"
+#include "tests/e2e/e2e_test.h"
 #include "tests/e2e/served_folder.h"
 
 namespace baton {

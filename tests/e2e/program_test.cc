@@ -30,7 +30,7 @@
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/process.h"
-#include "tests/e2e/served_folder.h"
+#include "tests/e2e/e2e_test.h"
 #include "tests/shell/run_shell.h"
 
 namespace baton {

@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/truth.h"
-#include "tests/e2e/served_folder.h"
+#include "tests/e2e/e2e_test.h"
 
 namespace baton {
 namespace {
