@@ -13,7 +13,7 @@ namespace baton {
 namespace {
 
 constexpr KvLayout kStormLayout{.layers = 3, .kv_heads = 1, .head_dim = 8, .block_tokens = 4};
-constexpr int kBlocks = 40;
+constexpr int kStormBlocks = 40;
 constexpr int kWorkers = 2;  // workers of each role
 
 // Two owners and two readers, with actions chosen by one seed. Hand-overs are opened, published
@@ -24,10 +24,10 @@ class Storm {
   explicit Storm(uint64_t seed) : random_(seed), fabric_({.single_threaded = true}) {
     for (int i = 0; i < kWorkers; ++i) {
       owners_.push_back(std::make_unique<TestWorker>(
-          &fabric_, false, 101 + i, kStormLayout, kBlocks, seed * 7 + i, &now_,
+          &fabric_, false, 101 + i, kStormLayout, kStormBlocks, seed * 7 + i, &now_,
           KvPublisher::Options{.lease = absl::Seconds(2)}));
       readers_.push_back(std::make_unique<TestWorker>(
-          &fabric_, true, 201 + i, kStormLayout, kBlocks, seed * 7 + 4 + i, &now_,
+          &fabric_, true, 201 + i, kStormLayout, kStormBlocks, seed * 7 + 4 + i, &now_,
           KvPublisher::Options{},
           KvPuller::Options{.stall = absl::Seconds(1),
                             .in_flight_bytes = 8 * kStormLayout.BlockBytes(),
@@ -57,10 +57,10 @@ class Storm {
     }
     for (auto& owner : owners_) {
       EXPECT_EQ(owner->publisher->open_handovers(), 0);
-      EXPECT_EQ(owner->pool->free(), size_t{kBlocks});
+      EXPECT_EQ(owner->pool->free(), size_t{kStormBlocks});
     }
     while (!held_.empty()) Give(0);
-    for (auto& reader : readers_) EXPECT_EQ(reader->pool->free(), size_t{kBlocks});
+    for (auto& reader : readers_) EXPECT_EQ(reader->pool->free(), size_t{kStormBlocks});
   }
 
   int right() const { return right_; }

@@ -25,7 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr char kWeights[] = "model.safetensors";
+constexpr char kWeightsFile[] = "model.safetensors";
 constexpr char kEmbedding[] = "model.embed_tokens.weight";
 constexpr char kHead[] = "lm_head.weight";
 
@@ -38,7 +38,7 @@ class OddTensorsTest : public testing::Test {
     folder_.EditJson("config.json", [&](json& config) { config[key] = value; });
   }
   void Write(const std::vector<TestTensor>& tensors) {
-    folder_.Write(kWeights, SafetensorsBytes(tensors));
+    folder_.Write(kWeightsFile, SafetensorsBytes(tensors));
   }
   // Writes the tiny model's tensors and one more, filled with `bytes`.
   void WriteWith(const TestTensor& more, const std::string& bytes) {
@@ -53,14 +53,14 @@ class OddTensorsTest : public testing::Test {
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
     const SafetensorsEntry& entry = *checkpoint->tensors().at(name).entry;
     ASSERT_EQ(entry.bytes, bytes.size());
-    std::string file = folder_.Read(kWeights);
+    std::string file = folder_.Read(kWeightsFile);
     file.replace(entry.offset, bytes.size(), bytes);
-    folder_.Write(kWeights, file);
+    folder_.Write(kWeightsFile, file);
   }
   std::string BytesOf(const std::string& name) {
     const auto checkpoint = Checkpoint::Open(folder_.path());
     const SafetensorsEntry& entry = *checkpoint->tensors().at(name).entry;
-    return folder_.Read(kWeights).substr(entry.offset, entry.bytes);
+    return folder_.Read(kWeightsFile).substr(entry.offset, entry.bytes);
   }
   std::vector<std::string> Warnings() {
     const auto opened = ModelFolder::Open(folder_.path());
@@ -221,7 +221,7 @@ TEST_F(OddTensorsTest, AFileThatWasCutShortIsAnErrorAndNoCrash) {
   auto checkpoint = Checkpoint::Open(folder_.path());
   auto config = ReadModelConfig(folder_.path());
   ASSERT_TRUE(checkpoint.ok() && config.ok());
-  std::filesystem::resize_file(folder_.File(kWeights), 100);
+  std::filesystem::resize_file(folder_.File(kWeightsFile), 100);
   std::vector<std::string> warnings;
   EXPECT_TRUE(absl::IsDataLoss(SettleOddTensors(&*config, &*checkpoint, &warnings)));
 }

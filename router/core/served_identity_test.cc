@@ -9,9 +9,9 @@ namespace {
 using ::testing::HasSubstr;
 
 const ModelIdentity kOld = {"old", "n"}, kNew = {"new", "n"}, kThird = {"third", "n"};
-const absl::Time kStart = absl::FromUnixSeconds(1000);
+const absl::Time kBegan = absl::FromUnixSeconds(1000);
 
-absl::Time At(double seconds) { return kStart + absl::Seconds(seconds); }
+absl::Time At(double seconds) { return kBegan + absl::Seconds(seconds); }
 
 TEST(ServedIdentityTest, TheFirstWithAUsableWorkerIsServedAtOnce) {
   ServedIdentity served({}, absl::Seconds(10));
