@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -17,7 +16,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/listen_check.h"
-#include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/limits.h"
@@ -26,33 +24,10 @@ namespace baton {
 namespace {
 
 constexpr absl::Duration kTick = absl::Seconds(1);
-constexpr absl::Duration kLogEvery = absl::Seconds(10);
 // Time for which the listening sockets rest if a connection can be neither taken nor refused.
 constexpr absl::Duration kRest = absl::Milliseconds(100);
 // Values of epoll_event.data. A key of a connection is its number plus kFirstConnection.
 constexpr uint64_t kStop = 0, kFirstListener = 1, kFirstConnection = 1 << 16;
-
-// Returns the address without port as gRPC writes it, and sets `port`.
-std::string AddressOf(const sockaddr_storage& address, int* port) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address.ss_family == AF_INET6) {
-    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
-    *port = ntohs(in6.sin6_port);
-    if (!IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
-      inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
-      // The number of the interface to which an address of the link belongs.
-      const std::string scope =
-          in6.sin6_scope_id == 0 ? "" : absl::StrCat("%25", in6.sin6_scope_id);
-      return absl::StrCat("ipv6:%5B", text, scope, "%5D");
-    }
-    inet_ntop(AF_INET, &in6.sin6_addr.s6_addr[12], text, sizeof text);
-  } else {
-    const auto& in = reinterpret_cast<const sockaddr_in&>(address);
-    *port = ntohs(in.sin_port);
-    inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
-  }
-  return absl::StrCat("ipv4:", text);
-}
 
 bool Watch(int epoll, int fd, uint32_t events, uint64_t data) {
   epoll_event event{};
@@ -62,10 +37,6 @@ bool Watch(int epoll, int fd, uint32_t events, uint64_t data) {
 }
 
 int OpenSpare() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
-
-bool NoDescriptor(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-}
 
 }  // namespace
 
@@ -126,7 +97,7 @@ void ConnectionAcceptor::Run() {
     epoll_event events[64];
     const absl::Duration until_tick = std::max(absl::ZeroDuration(), next_tick - SteadyNow());
     const absl::Duration rest =
-        connections_->counters().open == 0 ? until_tick : std::min(until_tick, Connections::kLook);
+        connections_->open() == 0 ? until_tick : std::min(until_tick, Connections::kLook);
     const int count =
         epoll_wait(epoll_, events, 64, static_cast<int>(absl::ToInt64Milliseconds(rest)) + 1);
     const absl::Time now = SteadyNow();
@@ -156,7 +127,7 @@ void ConnectionAcceptor::AcceptAll(int listener, absl::Time now) {
                            SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
       Take(fd, address, now);
-    } else if (NoDescriptor(errno)) {
+    } else if (IsOutOfDescriptors(errno)) {
       if (RefuseWithSpare(listener, now)) continue;
       pollfd stopped = {.fd = stop_, .events = POLLIN, .revents = 0};
       poll(&stopped, 1, static_cast<int>(absl::ToInt64Milliseconds(kRest)));
@@ -179,17 +150,17 @@ bool ConnectionAcceptor::RefuseWithSpare(int listener, absl::Time now) {
   spare_ = OpenSpare();
   if (fd < 0) return false;
   int port = 0;
-  const std::string address = AddressOf(from, &port);
-  Refused(&no_descriptor_, absl::StrCat(address, ":", port), now);
+  const std::string address = AddressOfPeer(from, &port);
+  no_descriptor_.Refused(absl::StrCat(address, ":", port), now);
   return true;
 }
 
 void ConnectionAcceptor::Take(int fd, const sockaddr_storage& from, absl::Time now) {
   int port = 0;
-  const std::string address = AddressOf(from, &port);
+  const std::string address = AddressOfPeer(from, &port);
   const uint64_t key = kFirstConnection + next_key_++;
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  Refusals* refusals = nullptr;
+  RefusalLog* refusals = nullptr;
   if (copy < 0) {
     connections_->NoDescriptor();
     refusals = &no_descriptor_;
@@ -208,7 +179,7 @@ void ConnectionAcceptor::Take(int fd, const sockaddr_storage& from, absl::Time n
   if (refusals != nullptr) {
     if (copy >= 0) close(copy);
     close(fd);
-    return Refused(refusals, absl::StrCat(address, ":", port), now);
+    return refusals->Refused(absl::StrCat(address, ":", port), now);
   }
   // gRPC sets these on the connections that it accepts itself.
   const int on = 1, user_timeout = kKeepaliveTimeoutMs;
@@ -221,18 +192,9 @@ void ConnectionAcceptor::Take(int fd, const sockaddr_storage& from, absl::Time n
     connections_->Leave(key);
     connections_->NoDescriptor();
     close(fd);
-    return Refused(&not_watched_, absl::StrCat(address, ":", port), now);
+    return not_watched_.Refused(absl::StrCat(address, ":", port), now);
   }
   hand_over_(fd);
-}
-
-void ConnectionAcceptor::Refused(Refusals* refusals, absl::string_view peer, absl::Time now) {
-  ++refusals->not_logged;
-  if (now - refusals->logged_at < kLogEvery) return;
-  Log(Severity::kWarning, "connection_refused",
-      {{"because", refusals->because}, {"peer", peer}, {"connections", refusals->not_logged}});
-  refusals->logged_at = now;
-  refusals->not_logged = 0;
 }
 
 }  // namespace baton

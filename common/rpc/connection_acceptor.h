@@ -10,8 +10,8 @@
 #include <netinet/in.h>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/rpc/connection_counts.h"
 #include "common/rpc/connections.h"
 
 namespace baton {
@@ -46,13 +46,6 @@ class ConnectionAcceptor {
   void Stop();
 
  private:
-  // Refusals for one reason. One line is logged for all that come within ten seconds.
-  struct Refusals {
-    const char* because;
-    absl::Time logged_at = absl::InfinitePast();
-    uint64_t not_logged = 0;
-  };
-
   explicit ConnectionAcceptor(Connections* connections) : connections_(connections) {}
   void Run();
   void AcceptAll(int listener, absl::Time now);
@@ -60,7 +53,6 @@ class ConnectionAcceptor {
   bool RefuseWithSpare(int listener, absl::Time now);
   // Hands over or refuses a connection that was just accepted.
   void Take(int fd, const sockaddr_storage& address, absl::Time now);
-  void Refused(Refusals* refusals, absl::string_view peer, absl::Time now);
 
   Connections* const connections_;
   int port_ = 0;
@@ -73,10 +65,10 @@ class ConnectionAcceptor {
   Tick tick_;
   int spare_ = -1;  // closed for a moment to refuse a connection when no descriptor is left
   uint64_t next_key_ = 0;
-  Refusals too_many_ = {"too many connections"};
-  Refusals of_one_ = {"too many connections from this address"};
-  Refusals no_descriptor_ = {"this process has no descriptor left"};
-  Refusals not_watched_ = {"epoll can't watch more descriptors (/proc/sys/fs/epoll)"};
+  RefusalLog too_many_{"too many connections"};
+  RefusalLog of_one_{"too many connections from this address"};
+  RefusalLog no_descriptor_{"this process has no descriptor left"};
+  RefusalLog not_watched_{"epoll can't watch more descriptors (/proc/sys/fs/epoll)"};
   std::thread thread_;
 };
 

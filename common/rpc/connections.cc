@@ -42,23 +42,24 @@ bool HasEnded(int fd) {
 
 }  // namespace
 
+Connections::Connections(ConnectionLimits limits, ConnectionCounts* counts)
+    : limits_(limits),
+      own_counts_(counts == nullptr
+                      ? std::make_unique<ConnectionCounts>(limits.connections, limits.per_address)
+                      : nullptr),
+      counts_(counts == nullptr ? own_counts_.get() : counts) {}
+
 Connections::~Connections() {
-  for (const auto& [key, connection] : connections_) close(connection.copy);
+  for (const auto& [key, connection] : connections_) {
+    close(connection.copy);
+    counts_->Leave(connection.address);
+  }
 }
 
 Connections::Verdict Connections::Enter(uint64_t key, const std::string& address, int port,
                                         int copy) {
+  if (const Verdict verdict = counts_->Enter(address); verdict != Verdict::kTaken) return verdict;
   MutexLock lock(&mutex_);
-  if (connections_.size() >= static_cast<size_t>(limits_.connections)) {
-    ++counters_.too_many;
-    return Verdict::kTooMany;
-  }
-  const auto found = of_address_.find(address);
-  if (limits_.per_address > 0 && found != of_address_.end() &&
-      found->second >= limits_.per_address) {
-    ++counters_.of_one;
-    return Verdict::kTooManyOfOneAddress;
-  }
   Connection connection;
   connection.address = address;
   connection.peer = absl::StrCat(address, ":", port);
@@ -66,8 +67,6 @@ Connections::Verdict Connections::Enter(uint64_t key, const std::string& address
   if (ended_) shutdown(copy, SHUT_WR);
   key_of_[connection.peer] = key;  // an earlier connection of this peer has ended
   connections_[key] = std::move(connection);
-  ++of_address_[address];
-  ++counters_.accepted;
   return Verdict::kTaken;
 }
 
@@ -78,8 +77,7 @@ void Connections::Leave(uint64_t key) {
   const Connection& connection = found->second;
   without_request_ -= connection.without_request();
   close(connection.copy);
-  const auto of_address = of_address_.find(connection.address);
-  if (--of_address->second == 0) of_address_.erase(of_address);
+  counts_->Leave(connection.address);
   const auto key_of = key_of_.find(connection.peer);
   if (key_of != key_of_.end() && key_of->second == key) key_of_.erase(key_of);
   awaiting_.erase(key);
@@ -90,11 +88,6 @@ void Connections::EndAll() {
   MutexLock lock(&mutex_);
   ended_ = true;
   for (const auto& [key, connection] : connections_) shutdown(connection.copy, SHUT_WR);
-}
-
-void Connections::NoDescriptor() {
-  MutexLock lock(&mutex_);
-  ++counters_.no_descriptor;
 }
 
 uint64_t Connections::RpcBegins(absl::string_view peer) {
@@ -279,7 +272,7 @@ bool Connections::Cut(Connection* connection) {
   if (connection->cut) return false;
   without_request_ -= connection->without_request();
   connection->cut = true;
-  ++counters_.cut;
+  ++cut_;
   // A connection to no address resets the old one, and drops the bytes that nobody has read. After
   // shutdown() alone, gRPC would first read them, and begin the RPCs in them.
   const sockaddr none = {.sa_family = AF_UNSPEC, .sa_data = {}};
@@ -322,10 +315,15 @@ const Connections::Connection* Connections::CutLargest(
 }
 
 ConnectionCounters Connections::counters() const {
+  ConnectionCounters counters = counts_->counters();
   MutexLock lock(&mutex_);
-  ConnectionCounters counters = counters_;
-  counters.open = static_cast<int64_t>(connections_.size());
+  counters.cut = cut_;
   return counters;
+}
+
+size_t Connections::open() const {
+  MutexLock lock(&mutex_);
+  return connections_.size();
 }
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/rpc/connection_counts.h"
 
 namespace baton {
 
@@ -45,35 +47,28 @@ struct ConnectionLimits {
   absl::Duration handshake = absl::Seconds(5);
 };
 
-struct ConnectionCounters {
-  int64_t open = 0;            // connections now
-  uint64_t accepted = 0;       // connections that were taken
-  uint64_t too_many = 0;       // refused: limit of all connections
-  uint64_t of_one = 0;         // refused: limit of one address
-  uint64_t no_descriptor = 0;  // refused: no descriptor was left, or epoll could watch no more
-  uint64_t cut = 0;  // cut: too many RPCs were open or cancelled, or messages were too long
-};
-
-// The open connections of a server. Decides which ones are taken, and cuts those that do too much.
-// Any thread.
+// The open connections of a gRPC server. ConnectionCounts decides which ones are taken; this class
+// cuts those that do too much. Any thread.
 class Connections {
  public:
-  explicit Connections(ConnectionLimits limits) : limits_(limits) {}
+  // Without `counts`, counts its connections by itself, with the limits in `limits`. With `counts`,
+  // which outlives this object, the limits of `counts` hold in place of `limits.connections` and
+  // `limits.per_address`: other servers may share it.
+  explicit Connections(ConnectionLimits limits, ConnectionCounts* counts = nullptr);
   // Closes the descriptors that it has.
   ~Connections();
 
   const ConnectionLimits& limits() const { return limits_; }
 
-  enum class Verdict { kTaken, kTooMany, kTooManyOfOneAddress };
+  using Verdict = ConnectionCounts::Verdict;
   // Enters a connection. If it is taken, this object owns `copy`, a copy of its descriptor. A
   // connection has a key of its own, which is not 0; an address is what gRPC writes, for example
   // ipv4:127.0.0.1.
   Verdict Enter(uint64_t key, const std::string& address, int port, int copy);
   // Forgets a connection, and closes the copy. Does nothing if there is none with this key.
   void Leave(uint64_t key);
-  // Counts a connection that was refused because the process had no descriptor left, or because
-  // the kernel lets epoll watch no more descriptors.
-  void NoDescriptor();
+  // See ConnectionCounts.
+  void NoDescriptor() { counts_->NoDescriptor(); }
 
   // Tells all clients, also those that connect later, that nothing more comes on their connections.
   // They get what was sent before, and then take RPCs that have no status as Unavailable.
@@ -124,7 +119,10 @@ class Connections {
   static constexpr absl::Duration kLook = absl::Milliseconds(20);
   void CutIfUnfinished(absl::Time now);
 
+  // Returns the numbers of all servers that share the counts. `cut` counts this server alone.
   ConnectionCounters counters() const;
+  // Returns the number of connections of this server.
+  size_t open() const;
 
  private:
   struct Connection {
@@ -168,17 +166,18 @@ class Connections {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ConnectionLimits limits_;
+  const std::unique_ptr<ConnectionCounts> own_counts_;  // Null if the counts are shared.
+  ConnectionCounts* const counts_;
   std::atomic<size_t> max_message_bytes_ = SIZE_MAX;
   mutable Mutex mutex_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // EndAll was called.
   std::map<uint64_t, Connection> connections_ ABSL_GUARDED_BY(mutex_);
   // Key of each peer's connection.
   std::map<std::string, uint64_t, std::less<>> key_of_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, int> of_address_ ABSL_GUARDED_BY(mutex_);
   std::set<uint64_t> awaiting_ ABSL_GUARDED_BY(mutex_);  // Keys of connections that owe a message.
   // Number of RPCs without request on all connections that are not cut.
   size_t without_request_ ABSL_GUARDED_BY(mutex_) = 0;
-  ConnectionCounters counters_ ABSL_GUARDED_BY(mutex_);
+  uint64_t cut_ ABSL_GUARDED_BY(mutex_) = 0;  // See ConnectionCounters.
 };
 
 }  // namespace baton
