@@ -1,4 +1,4 @@
-#include "router/inference_service.h"
+#include "router/grpc/inference_service.h"
 
 #include <latch>
 #include <memory>
@@ -227,7 +227,7 @@ TEST_F(InferenceServiceTest, OneCallerThatReadsNothingLeavesPlacesAndBytesForOth
     for (const char* tenant : {"", "b"}) {
       v1::TokenizeResponse response;
       grpc::ClientContext context;
-      if (*tenant != '\0') context.AddMetadata(kTenantMetadata, tenant);
+      if (*tenant != '\0') context.AddMetadata(kTenantHeader, tenant);
       const grpc::Status status = stub_->Tokenize(&context, request, &response);
       EXPECT_EQ(status.error_code(),
                 *tenant == '\0' ? grpc::StatusCode::RESOURCE_EXHAUSTED : grpc::StatusCode::OK)
@@ -291,35 +291,33 @@ class HeldPoolTest : public ::testing::Test {
   static ServedModel Demo() {
     return {"demo", *ReadModelConfig(BATON_SOURCE_DIR "/common/model/demo"), &DemoTokenizer()};
   }
-  void Note(const InferenceService::Refusal& refusal) {
+  void Note(const Refusal& refusal) {
     MutexLock lock(&mutex_);
-    refusals_.push_back(
-        {refusal.caller, refusal.status.code(), refusal.request.text().size(), refusal.cause});
+    refusals_.push_back({refusal.caller, refusal.status.code(),
+                         std::get<std::string>(refusal.request.prompt).size(), refusal.cause});
   }
 
   struct Noted {
     std::string caller;
     absl::StatusCode code;
     size_t text;
-    InferenceService::Refusal::Cause cause;
+    Refusal::Cause cause;
   };
   std::latch go_{1};
   Mutex mutex_;
   std::vector<Noted> refusals_ ABSL_GUARDED_BY(mutex_);
   Connections connections_{ConnectionLimits{}};
-  SharedBudget text_calls_{4}, prompts_{1 << 20};
-  EncodePool pool_{{.threads = 2, .max_bytes = 50000, .large_bytes = 1000}};
-  InferenceService service_{Demo(),
-                            {.trust_tenant_metadata = true},
-                            &connections_,
-                            std::nullopt,
-                            &text_calls_,
-                            &pool_,
-                            &prompts_,
-                            [](size_t, size_t) { return absl::OkStatus(); },
-                            [](CoreEvent) { return false; },
-                            [](CoreEvent) {},
-                            [this](const InferenceService::Refusal& refusal) { Note(refusal); }};
+  Door door_{{.model = Demo(),
+              .limits = {.trust_tenant_metadata = true},
+              .max_open_bytes = 1 << 20,
+              .max_text_calls = 4,
+              .pool = {.threads = 2, .max_bytes = 50000, .large_bytes = 1000}},
+             {.room = [](size_t, size_t) { return absl::OkStatus(); },
+              .submit = [](CoreEvent) { return false; },
+              .tell = [](CoreEvent) {},
+              .refused = [this](const Refusal& refusal) { Note(refusal); }}};
+  EncodePool& pool_ = door_.pool();
+  InferenceService service_{&door_, &connections_};
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<v1::Inference::Stub> stub_;
 };
@@ -331,7 +329,7 @@ TEST_F(HeldPoolTest, CallsWhoseTextsMakeRoomForOthersEndAtOnce) {
     v1::GenerateRequest request;
     request.set_text(text);
     grpc::ClientContext context;
-    context.AddMetadata(kTenantMetadata, "a");
+    context.AddMetadata(kTenantHeader, "a");
     v1::GenerateEvent event;
     const auto reader = stub_->Generate(&context, request);
     EXPECT_FALSE(reader->Read(&event));
@@ -342,7 +340,7 @@ TEST_F(HeldPoolTest, CallsWhoseTextsMakeRoomForOthersEndAtOnce) {
     v1::TokenizeRequest request;
     request.set_text(text);
     grpc::ClientContext context;
-    context.AddMetadata(kTenantMetadata, "a");
+    context.AddMetadata(kTenantHeader, "a");
     v1::TokenizeResponse response;
     tokenized = FromGrpcStatus(stub_->Tokenize(&context, request, &response));
   });
@@ -358,12 +356,12 @@ TEST_F(HeldPoolTest, CallsWhoseTextsMakeRoomForOthersEndAtOnce) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("the caller of this one has the most"));
     EXPECT_TRUE(RetryAfter(status).has_value()) << status;
   }
-  EXPECT_EQ(service_.text_calls_refused().value(), 1u);
+  EXPECT_EQ(door_.text_calls_refused().value(), 1u);
   MutexLock lock(&mutex_);
   ASSERT_EQ(refusals_.size(), 1u);
   EXPECT_EQ(refusals_[0].caller, "a");
   EXPECT_EQ(refusals_[0].text, text.size());
-  EXPECT_EQ(refusals_[0].cause, InferenceService::Refusal::Cause::kTexts);
+  EXPECT_EQ(refusals_[0].cause, Refusal::Cause::kTexts);
 }
 
 // The core's inbox is full. Nothing of the request stays.
@@ -377,11 +375,11 @@ TEST_F(HeldPoolTest, ARequestThatTheCoreDoesNotTakeIsRefused) {
   const absl::Status status = FromGrpcStatus(reader->Finish());
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("its inbox is full"));
-  EXPECT_EQ(prompts_.taken(), 0u);
+  EXPECT_EQ(door_.open_bytes(), 0u);
   MutexLock lock(&mutex_);
   ASSERT_EQ(refusals_.size(), 1u);
   EXPECT_EQ(refusals_[0].caller, "ipv4:127.0.0.1");
-  EXPECT_EQ(refusals_[0].cause, InferenceService::Refusal::Cause::kNoMemory);
+  EXPECT_EQ(refusals_[0].cause, Refusal::Cause::kNoMemory);
 }
 
 }  // namespace

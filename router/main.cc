@@ -194,11 +194,11 @@ absl::Duration CheckedTime(absl::string_view name, absl::Duration value, absl::D
   return value;
 }
 
-v1::ServingMode ModeFromFlag() {
+ServingMode ModeFromFlag() {
   const std::string name = absl::GetFlag(FLAGS_mode);
   const absl::StatusOr<v1::ServingMode> mode = ServingModeFromName(name);
   if (!mode.ok()) RefuseToStart(absl::StrCat("--mode is '", name, "'; ", mode.status().message()));
-  return *mode;
+  return static_cast<ServingMode>(*mode);
 }
 
 RoutingPolicyKind PolicyFromFlag() {

@@ -19,7 +19,9 @@
 #include "common/rpc/retry_after.h"
 #include "common/rpc/rpc_server.h"
 #include "common/tokenizer/stream_decoder.h"
-#include "router/inference_service.h"
+#include "router/door/door.h"
+#include "router/grpc/inference_service.h"
+#include "router/grpc/message_size.h"
 #include "router/membership_service.h"
 #include "router/worker_legs.h"
 
@@ -42,9 +44,10 @@ RouterCoreOptions CoreOptions(const RouterServer::Options& options, RequestMetri
   core.model_name = options.model.name;
   core.context_tokens = options.model.config.context;
   core.vocab = options.model.config.vocab;
-  core.new_decoder = [tokenizer = options.model.tokenizer](absl::Span<const TokenId> prompt) {
+  core.new_decoder = [tokenizer = options.model.tokenizer](absl::Span<const TokenId> prompt,
+                                                           bool skip_special) {
     const auto decoder =
-        std::make_shared<StreamDecoder>(StreamDecoder::ForAnswer(tokenizer, prompt));
+        std::make_shared<StreamDecoder>(StreamDecoder::ForAnswer(tokenizer, prompt, skip_special));
     return TextDecoder{[decoder](TokenId id) { return decoder->Push(id); },
                        [decoder] { return decoder->Finish(); }};
   };
@@ -81,36 +84,43 @@ ConnectionLimits ConnectionLimitsFor(const RouterServer::Options& options) {
 
 struct RouterServer::Parts {
   explicit Parts(const Options& options)
-      : prompts(options.max_open_bytes),
+      : door({.model = options.model,
+              .limits = options.limits,
+              .naming_secret =
+                  options.core.prefix_index_bytes > 0 ? std::optional(options.token) : std::nullopt,
+              .max_open_bytes = options.max_open_bytes,
+              .max_text_calls = static_cast<size_t>(options.max_text_calls),
+              .pool = PoolOptions(options)},
+             WayToCore(static_cast<size_t>(options.core.max_queued))),
         inbox(kInbox),
         connections(ConnectionLimitsFor(options)),
-        text_calls(static_cast<size_t>(options.max_text_calls)),
-        encode_pool(PoolOptions(options)),
         core_mode(options.core.mode),
-        inference(
-            options.model, options.limits, &connections,
-            options.core.prefix_index_bytes > 0 ? std::optional(options.token) : std::nullopt,
-            &text_calls, &encode_pool, &prompts,
-            // Runs before the prompt is tokenised, so that it costs little to refuse a request. A
-            // caller with fewer calls than its share gets to the core, which makes a place for it.
-            [this, limit = static_cast<size_t>(options.core.max_queued)](size_t calls,
-                                                                         size_t callers) {
-              if (queued < limit || calls <= limit / callers) return absl::OkStatus();
-              return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
-                                        "overloaded: the queue of ", limit, " requests is full")),
-                                    WithJitter(absl::Seconds(1)));
-            },
-            [this](CoreEvent event) {
-              if (!inbox.Push(std::move(event))) return false;
-              wakeup->Wake();
-              return true;
-            },
-            [this](CoreEvent event) { Tell(std::move(event)); },
-            [this](const InferenceService::Refusal& refusal) { Count(refusal); }),
+        inference(&door, &connections),
         membership(options.token, options.connect_limit, options.limits.request_limit, &connections,
                    [this](CoreEvent event) { Tell(std::move(event)); }),
         legs(options.token, [this](CoreEvent event) { Tell(std::move(event)); }),
         core(CoreOptions(options, &metrics)) {}
+
+  Door::Core WayToCore(size_t max_queued) {
+    return {// Runs before the prompt is tokenised, so that it costs little to refuse a request. A
+            // caller with fewer calls than its share gets to the core, which makes a place for it.
+            .room =
+                [this, max_queued](size_t calls, size_t callers) {
+                  if (queued < max_queued || calls <= max_queued / callers) return absl::OkStatus();
+                  return WithRetryAfter(
+                      absl::ResourceExhaustedError(absl::StrCat("overloaded: the queue of ",
+                                                                max_queued, " requests is full")),
+                      WithJitter(absl::Seconds(1)));
+                },
+            .submit =
+                [this](CoreEvent event) {
+                  if (!inbox.Push(std::move(event))) return false;
+                  wakeup->Wake();
+                  return true;
+                },
+            .tell = [this](CoreEvent event) { Tell(std::move(event)); },
+            .refused = [this](const Refusal& refusal) { Count(refusal); }};
+  }
 
   void Tell(CoreEvent event) {
     // A shutdown that waits for this event may destroy this object as soon as the event is in the
@@ -121,25 +131,25 @@ struct RouterServer::Parts {
   }
 
   // Tokens of the prompt and of the answer, about, because the prompt is not tokenised.
-  static uint64_t PromptTokensAbout(const v1::GenerateRequest& request) {
+  static uint64_t PromptTokensAbout(const ClientRequest& request) {
     constexpr size_t kBytesPerToken = 4;  // The mean of English text.
-    return std::max(static_cast<size_t>(request.token_ids().ids_size()),
-                    request.text().size() / kBytesPerToken);
+    if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) return ids->size();
+    const auto* text = std::get_if<std::string>(&request.prompt);
+    return text == nullptr ? 0 : text->size() / kBytesPerToken;
   }
-  double AnswerTokensAbout(const v1::GenerateRequest& request) const {
-    const auto max = static_cast<int64_t>(request.sampling().max_tokens());
+  double AnswerTokensAbout(const ClientRequest& request) const {
+    const auto max = static_cast<int64_t>(request.sampling.max_tokens());
     const int64_t expected = metrics.expected_answer.value();
     return static_cast<double>(max == 0 ? expected : expected == 0 ? max : std::min(max, expected));
   }
 
   // Counts and logs a request that never reaches the core. Any thread.
-  void Count(const InferenceService::Refusal& refusal) {
-    using Cause = InferenceService::Refusal::Cause;
-    const v1::GenerateRequest& request = refusal.request;
+  void Count(const Refusal& refusal) {
+    using Cause = Refusal::Cause;
+    const ClientRequest& request = refusal.request;
     const absl::Status& status = refusal.status;
-    const v1::ServingMode mode =
-        request.mode() == v1::SERVING_MODE_UNSPECIFIED ? core_mode : request.mode();
-    const bool colocated = mode == v1::SERVING_MODE_COLOCATED;
+    const ServingMode mode = request.mode == ServingMode::kUnspecified ? core_mode : request.mode;
+    const bool colocated = mode == ServingMode::kColocated;
     (colocated ? metrics.colocated : metrics.disaggregated).Ended(status);
     if (refusal.cause != Cause::kNeverCame) {
       CallerMetrics::One& caller = metrics.callers.Of(refusal.caller);
@@ -154,11 +164,11 @@ struct RouterServer::Parts {
           colocated || metrics.decode_wait_ms.value() > metrics.prefill_wait_ms.value();
       metrics.RefusedTokens(PromptTokensAbout(request), AnswerTokensAbout(request), decode);
     }
-    if (request.slo().has_ttft_ms() || request.slo().has_tpot_ms()) {
+    if (request.ttft_ms || request.tpot_ms) {
       metrics.Failed(status, 0, AnswersWanted(request));
     }
     Log(Severity::kInfo, "request_finished",
-        {{kRequestId, request.request_id()},
+        {{kRequestId, request.request_id},
          {"code", absl::StatusCodeToString(status.code())},
          {"because", status.message()},
          {"mode", "none"}});
@@ -172,14 +182,12 @@ struct RouterServer::Parts {
   // Waits until `reached` returns true after a turn of the event loop, but not longer than `limit`.
   bool WaitUntil(const std::function<bool()>& reached, absl::Duration limit);
 
-  SharedBudget prompts;  // Bytes of requests in the core and in its inbox.
+  Door door;
   Inbox<CoreEvent> inbox;
   const std::shared_ptr<Wakeup> wakeup = std::make_shared<Wakeup>();  // Wakes the loop.
   Connections connections;
-  SharedBudget text_calls;
-  EncodePool encode_pool;
   RequestMetrics metrics;
-  const v1::ServingMode core_mode;
+  const ServingMode core_mode;
   InferenceService inference;
   MembershipService membership;
   WorkerLegs legs;
@@ -262,11 +270,11 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
         } else if constexpr (std::is_same_v<Action, ResumeLeg>) {
           legs.Resume(a.leg);
         } else if constexpr (std::is_same_v<Action, SendToClient>) {
-          if (const auto call = inference.Find(a.request)) call->Send(a.event);
+          if (const auto call = door.Find(a.request)) call->Send(std::move(a.event));
         } else if constexpr (std::is_same_v<Action, FinishClient>) {
-          if (const auto call = inference.Find(a.request)) call->End(a.status);
+          if (const auto call = door.Find(a.request)) call->End(a.status);
         } else if constexpr (std::is_same_v<Action, AbortClient>) {
-          if (const auto call = inference.Find(a.request)) call->Abort();
+          if (const auto call = door.Find(a.request)) call->Abort();
         } else if constexpr (std::is_same_v<Action, SendPeers>) {
           membership.Send(a.attach, a.peers);
         } else if constexpr (std::is_same_v<Action, ReportTaken>) {
@@ -280,7 +288,7 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
           static_assert(std::is_same_v<Action, ServingChanged>);
           // ListModels changes before health and the log line, so that a client that waits for
           // these finds the new state in ListModels.
-          inference.SetServing(a);
+          door.SetServing(a);
           {
             MutexLock lock(&server_mutex);
             core_serves = a.serving;
@@ -402,20 +410,20 @@ size_t RouterServer::legs() const {
 
 ConnectionCounters RouterServer::connections() const { return parts_->connections.counters(); }
 
-SharedBudget& RouterServer::text_calls() { return parts_->text_calls; }
+SharedBudget& RouterServer::text_calls() { return parts_->door.text_calls(); }
 
 uint64_t RouterServer::text_calls_refused() const {
-  return parts_->inference.text_calls_refused().value();
+  return parts_->door.text_calls_refused().value();
 }
 
-size_t RouterServer::open_bytes() const { return parts_->prompts.taken(); }
+size_t RouterServer::open_bytes() const { return parts_->door.open_bytes(); }
 
 void RouterServer::Shutdown(absl::Duration grace) {
   Parts& p = *parts_;
   if (p.shut_down) return;
   p.shut_down = true;
   const auto idle = [&p]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    return p.inference.calls() == 0 && p.request_count == 0 && p.leg_count == 0;
+    return p.door.calls() == 0 && p.request_count == 0 && p.leg_count == 0;
   };
   p.Tell(Drain{});
   p.WaitUntil(idle, grace);
@@ -428,7 +436,7 @@ void RouterServer::Shutdown(absl::Duration grace) {
   // Final statuses get one second to reach the clients. New calls are refused meanwhile. Then the
   // clients are told that their connections end. If gRPC alone shut down, it would end calls that
   // come at that moment with CANCELLED, which clients do not repeat.
-  p.WaitUntil([&p] { return p.inference.calls() == 0; }, absl::Seconds(1));
+  p.WaitUntil([&p] { return p.door.calls() == 0; }, absl::Seconds(1));
   p.connections.EndAll();
   p.server->Shutdown(absl::Seconds(1));
   // All RPCs from clients are over. The router's RPCs to workers were cancelled and end by

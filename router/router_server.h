@@ -10,8 +10,8 @@
 #include "common/rpc/connections.h"
 #include "common/rpc/limits.h"
 #include "router/core/router_core.h"
-#include "router/request_check.h"
-#include "router/shared_budget.h"
+#include "router/door/request_check.h"
+#include "router/door/shared_budget.h"
 
 namespace baton {
 

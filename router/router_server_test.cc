@@ -18,7 +18,7 @@
 #include "common/base/log.h"
 #include "common/rpc/retry_after.h"
 #include "common/rpc/status.h"
-#include "router/inference_service.h"
+#include "router/grpc/inference_service.h"
 #include "router/router_server_fixture.h"
 
 namespace baton {
@@ -405,7 +405,7 @@ TEST_F(RouterServerTest, TenantsAreToldApartOnlyIfTheyAreTrusted) {
     // Sends a request, and returns true if it has been accepted.
     const auto ask = [&](const std::string& tenant) {
       contexts.push_back(std::make_unique<grpc::ClientContext>());
-      contexts.back()->AddMetadata(kTenantMetadata, tenant);
+      contexts.back()->AddMetadata(kTenantHeader, tenant);
       readers.push_back(stub_->Generate(contexts.back().get(), Ask("Hello", 4)));
       v1::GenerateEvent event;
       return readers.back()->Read(&event);
@@ -444,7 +444,7 @@ TEST_F(RouterServerTest, OpenRequestsOfOneCallerLeaveMemoryForThoseOfOthers) {
   // Sends a request, and returns true if it has been accepted.
   const auto ask = [&](const std::string& tenant) {
     contexts.push_back(std::make_unique<grpc::ClientContext>());
-    contexts.back()->AddMetadata(kTenantMetadata, tenant);
+    contexts.back()->AddMetadata(kTenantHeader, tenant);
     readers.push_back(stub_->Generate(contexts.back().get(), request));
     return readers.back()->Read(&event);
   };

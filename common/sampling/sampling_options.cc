@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "baton/v1/sampling.pb.h"
+#include "common/base/error_details.h"
 #include "common/base/status_macros.h"
 
 namespace baton {
@@ -19,8 +20,7 @@ constexpr uint32_t kMaxCount = std::numeric_limits<int32_t>::max();
 
 absl::Status OutOfRange(absl::string_view field, const absl::AlphaNum& value,
                         absl::string_view range) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is ", value.Piece(), "; it takes ", range));
+  return BadParameter(field, absl::StrCat(field, " is ", value.Piece(), "; it takes ", range));
 }
 
 absl::Status ReadPenalties(const v1::SamplingParams& params, SamplingOptions* options) {
@@ -47,14 +47,17 @@ absl::Status ReadPenalties(const v1::SamplingParams& params, SamplingOptions* op
 absl::Status ReadLogitBias(const v1::SamplingParams& params, SamplingOptions* options) {
   if (params.logit_bias_size() == 0) return absl::OkStatus();
   if (static_cast<size_t>(params.logit_bias_size()) > SamplingOptions::kMaxLogitBias) {
-    return absl::InvalidArgumentError(absl::StrCat("logit_bias has ", params.logit_bias_size(),
-                                                   " tokens; at most ",
-                                                   SamplingOptions::kMaxLogitBias));
+    return BadParameter(
+        "logit_bias", absl::StrCat("logit_bias has ", params.logit_bias_size(), " tokens; at most ",
+                                   SamplingOptions::kMaxLogitBias));
   }
   options->logit_bias.clear();
   for (const auto& [id, bias] :
        std::map<int32_t, float>(params.logit_bias().begin(), params.logit_bias().end())) {
-    if (id < 0) return OutOfRange("logit_bias of token", id, "ids of the vocabulary");
+    if (id < 0) {
+      return BadParameter("logit_bias", absl::StrCat("logit_bias of token is ", id,
+                                                     "; it takes ids of the vocabulary"));
+    }
     if (!(std::abs(bias) <= 100))
       return OutOfRange(absl::StrCat("logit_bias[", id, "]"), bias, "-100 to 100");
     options->logit_bias.emplace_back(id, bias);
@@ -66,9 +69,9 @@ absl::Status ReadBadWords(const v1::SamplingParams& params, SamplingOptions* opt
   for (int i = 0; i < params.bad_word_ids_size(); ++i) {
     const auto& ids = params.bad_word_ids(i).ids();
     if (ids.empty() || static_cast<size_t>(ids.size()) > SamplingOptions::kMaxBadWordTokens) {
-      return absl::InvalidArgumentError(absl::StrCat("bad_word_ids[", i, "] has ", ids.size(),
-                                                     " tokens; it takes 1 to ",
-                                                     SamplingOptions::kMaxBadWordTokens));
+      return BadParameter("bad_word_ids", absl::StrCat("bad_word_ids[", i, "] has ", ids.size(),
+                                                       " tokens; it takes 1 to ",
+                                                       SamplingOptions::kMaxBadWordTokens));
     }
     for (const TokenId id : ids) {
       if (id < 0)
@@ -77,9 +80,10 @@ absl::Status ReadBadWords(const v1::SamplingParams& params, SamplingOptions* opt
     options->bad_words.emplace_back(ids.begin(), ids.end());
   }
   if (options->bad_words.size() > SamplingOptions::kMaxBadWords) {
-    return absl::InvalidArgumentError(absl::StrCat("bad_word_ids and those of the model are ",
-                                                   options->bad_words.size(), " together; at most ",
-                                                   SamplingOptions::kMaxBadWords));
+    return BadParameter(
+        "bad_word_ids",
+        absl::StrCat("bad_word_ids and those of the model are ", options->bad_words.size(),
+                     " together; at most ", SamplingOptions::kMaxBadWords));
   }
   return absl::OkStatus();
 }
@@ -143,7 +147,8 @@ absl::StatusOr<SamplingOptions> SamplingFromProto(const v1::SamplingParams& para
     options.stop_tokens.push_back(id);
   }
   if (options.stop_tokens.size() > SamplingOptions::kMaxStopTokens) {
-    return absl::InvalidArgumentError(
+    return BadParameter(
+        "stop_token_ids",
         absl::StrCat("stop_token_ids and the model's end tokens are ", options.stop_tokens.size(),
                      " together; at most ", SamplingOptions::kMaxStopTokens));
   }

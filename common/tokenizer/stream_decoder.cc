@@ -14,9 +14,9 @@ StreamDecoder::StreamDecoder(const Tokenizer* tokenizer, bool skip_special)
   Reset();
 }
 
-StreamDecoder StreamDecoder::ForAnswer(const Tokenizer* tokenizer,
-                                       absl::Span<const TokenId> prompt) {
-  StreamDecoder decoder(tokenizer, /*skip_special=*/true);
+StreamDecoder StreamDecoder::ForAnswer(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
+                                       bool skip_special) {
+  StreamDecoder decoder(tokenizer, skip_special);
   decoder.eager_ = tokenizer->decoder().behind_by_character();
   for (const TokenId id : prompt) {
     if (decoder.BeginIsBehind()) break;

@@ -16,11 +16,13 @@ class StreamDecoder {
   // Decodes a text of its own. The results of all calls, put together, equal Tokenizer::Decode of
   // all ids.
   StreamDecoder(const Tokenizer* tokenizer, bool skip_special);
-  // Decodes the answer to a prompt, without special tokens. The results of all calls, put together,
-  // are what decode(prompt + answer) adds to decode(prompt), where each run of byte tokens is valid
-  // UTF-8 and the prompt ends on a whole character. Elsewhere, each maximal part that is not valid
-  // UTF-8 gives one U+FFFD, because decode() would change characters that were returned already.
-  static StreamDecoder ForAnswer(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt);
+  // Decodes the answer to a prompt, by default without special tokens. The results of all calls,
+  // put together, are what decode(prompt + answer) adds to decode(prompt), where each run of byte
+  // tokens is valid UTF-8 and the prompt ends on a whole character. Elsewhere, each maximal part
+  // that is not valid UTF-8 gives one U+FFFD, because decode() would change characters that were
+  // returned already.
+  static StreamDecoder ForAnswer(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
+                                 bool skip_special = true);
 
   // Adds an id. Returns the text that later ids can no longer change, in whole characters. Other
   // text waits until it is certain:

@@ -184,7 +184,7 @@ absl::Status Admission::Refuse(const Request& request, std::string why, absl::Du
   core_->metrics->RefusedTokens(request.checked.prompt.size(),
                                 core_->forecast.AnswerTokens(request.max_tokens),
                                 decode_only_ || answer_wait_ > prompt_wait_ ||
-                                    request.checked.mode == v1::SERVING_MODE_COLOCATED);
+                                    request.checked.mode == ServingMode::kColocated);
   return TryAgain(absl::StrCat("overloaded: ", why), in);
 }
 
@@ -216,10 +216,10 @@ void Admission::Settle(int computing) {
 }
 
 void Admission::NoteRound(bool tickets_wait) {
-  const v1::ServingMode mode = core_->options.mode;
+  const ServingMode mode = core_->options.mode;
   const WorkerTable::Duties duties =
       membership_->workers().DutiesOf(membership_->served(), mode, core_->now);
-  decode_only_ = mode == v1::SERVING_MODE_COLOCATED || duties.prefill == 0;
+  decode_only_ = mode == ServingMode::kColocated || duties.prefill == 0;
   const bool prompts = queue_->prompts_wait() || queue_->colocated_wait();
   core_->forecast.SetBusy((prompts || duties.prompts_queue) && !tickets_wait,
                           decode_only_ ? duties.decode : duties.prefill,

@@ -48,16 +48,17 @@ AnswerSoFar::Took AnswerSoFar::Take(v1::Token token, int max_tokens) {
   if (Complete(max_tokens)) return Took::kPastEnd;
   if (ends && tokens_.size() < min_tokens_) return Took::kTooEarly;
   tokens_.push_back(id);
-  *pending_.add_tokens() = std::move(token);
+  pending_.tokens.push_back(std::move(token));
   // A token that ends the answer is not turned into text.
   if (decoder_ && !ends) AddText(decoder_->next(id));
+  pending_.text_ends.push_back(pending_.text.size());
   return stopped_ ? Took::kStopped : Took::kNew;
 }
 
 void AnswerSoFar::AddText(absl::string_view text) {
   // As in vLLM, the text of the first min_tokens tokens can't end the answer.
   const bool may_match = tokens_.size() > min_tokens_;
-  if (!stopped_) stopped_ = matcher_.Feed(text, pending_.mutable_text(), may_match);
+  if (!stopped_) stopped_ = matcher_.Feed(text, &pending_.text, may_match);
 }
 
 std::optional<AnswerEnd> AnswerSoFar::EndAfter(TokenId last, size_t tokens, int max_tokens) const {
@@ -88,9 +89,9 @@ absl::Status AnswerSoFar::CheckEnd(const AnswerEnd& said, TokenId last, size_t t
 void AnswerSoFar::Close() {
   if (stopped_) return;
   if (decoder_) AddText(decoder_->flush());
-  if (!stopped_) pending_.mutable_text()->append(matcher_.Flush());
+  if (!stopped_) pending_.text.append(matcher_.Flush());
 }
 
-v1::Delta AnswerSoFar::TakePending() { return std::exchange(pending_, v1::Delta()); }
+AnswerDelta AnswerSoFar::TakePending() { return std::exchange(pending_, AnswerDelta()); }
 
 }  // namespace baton

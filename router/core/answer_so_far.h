@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "baton/v1/inference.pb.h"
+#include "baton/v1/token.pb.h"
+#include "router/core/client_event.h"
 #include "router/core/core_events.h"
 #include "router/core/stop_matcher.h"
 #include "router/core/text_decoder.h"
@@ -59,10 +60,10 @@ class AnswerSoFar {
   // Ends the text: the part that was held back becomes pending, because no token follows.
   void Close();
   // True if some text or tokens are certain but were not sent to the client.
-  bool has_pending() const { return !pending_.text().empty() || pending_.tokens_size() > 0; }
-  size_t pending_tokens() const { return static_cast<size_t>(pending_.tokens_size()); }
+  bool has_pending() const { return !pending_.text.empty() || !pending_.tokens.empty(); }
+  size_t pending_tokens() const { return pending_.tokens.size(); }
   // Returns the tokens and the text that are pending, and clears them. The caller has to send them.
-  v1::Delta TakePending();
+  AnswerDelta TakePending();
 
  private:
   void AddText(absl::string_view text);
@@ -79,7 +80,7 @@ class AnswerSoFar {
   StopMatcher matcher_;
   bool stopped_ = false;
   std::vector<TokenId> tokens_;
-  v1::Delta pending_;
+  AnswerDelta pending_;
 };
 
 }  // namespace baton

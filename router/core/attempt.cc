@@ -87,12 +87,12 @@ Attempt::Attempt(const AttemptTools& tools, Request* request, const Placement& p
                       worker.name.key);
   if (colocated_) {
     summary.link.clear();
-    summary.mode = v1::SERVING_MODE_COLOCATED;
+    summary.mode = ServingMode::kColocated;
     ++core_.counters.colocated;
     core_.actions.push_back(OpenDecode({&worker, place.cached_tokens}, tokens));
     return;
   }
-  summary.mode = v1::SERVING_MODE_DISAGGREGATED;
+  summary.mode = ServingMode::kDisaggregated;
   request_.decode_attempts = 0;
   prefill_leg_ = &legs_.Open(&request_, worker, /*prefill=*/true, tokens, place.cached_tokens);
   prefill_key_ = prefill_leg_->key;
@@ -256,9 +256,9 @@ Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
   if (times_.first_token) return Lied(leg, "the prefill worker sent two first tokens");
   PromptDone(leg);
   times_.first_token = core_.now;
-  v1::Timing& timing = request_.summary.timing;
-  timing.set_queue_us(timing.queue_us() + Micros(leg.started - times_.queued) + first.queue_us());
-  timing.set_prefill_us(timing.prefill_us() + first.prefill_us());
+  PhaseMicros& timing = request_.summary.timing;
+  timing.queue_us += Micros(leg.started - times_.queued) + first.queue_us();
+  timing.prefill_us += first.prefill_us();
   const size_t position = request_.checked.prompt.size() + base_;
   if (first.token().position() != position) {
     return Lied(leg, "the first token has position ", first.token().position(), ", not ", position);

@@ -9,17 +9,16 @@
 namespace baton {
 namespace {
 
-absl::string_view ModeName(v1::ServingMode mode) {
-  return mode == v1::SERVING_MODE_COLOCATED       ? "colocated"
-         : mode == v1::SERVING_MODE_DISAGGREGATED ? "disaggregated"
-                                                  : "none";
+absl::string_view ModeName(ServingMode mode) {
+  return mode == ServingMode::kColocated       ? "colocated"
+         : mode == ServingMode::kDisaggregated ? "disaggregated"
+                                               : "none";
 }
 
-void LogFinished(const Request& request, const absl::Status& status,
-                 const v1::SloVerdict* verdict) {
+void LogFinished(const Request& request, const absl::Status& status, const SloVerdict* verdict) {
   if (!LogEnabled(Severity::kInfo)) return;
   const RequestSummary& summary = request.summary;
-  const v1::Timing& timing = summary.timing;
+  const PhaseMicros& timing = summary.timing;
   const bool missed = verdict != nullptr && !verdict->met();
   Log(Severity::kInfo, "request_finished",
       {{kRequestId, request.checked.request_id},
@@ -29,18 +28,18 @@ void LogFinished(const Request& request, const absl::Status& status,
        {"mode", ModeName(summary.mode)},
        {"prompt_tokens", request.checked.prompt.size()},
        {"generated_tokens", request.answer.tokens().size()},
-       {"ttft_us", timing.ttft_us()},
+       {"ttft_us", timing.ttft_us},
        {"total_us", Micros(*request.client.ended_at - request.checked.arrival)},
-       {"queue_us", timing.queue_us()},
-       {"prefill_us", timing.prefill_us()},
-       {"handover_hidden_us", timing.handover_hidden_us()},
-       {"handover_exposed_us", timing.handover_exposed_us()},
-       {"decode_wait_us", timing.decode_wait_us()},
-       {"decode_us", timing.decode_us()},
+       {"queue_us", timing.queue_us},
+       {"prefill_us", timing.prefill_us},
+       {"handover_hidden_us", timing.handover_hidden_us},
+       {"handover_exposed_us", timing.handover_exposed_us},
+       {"decode_wait_us", timing.decode_wait_us},
+       {"decode_us", timing.decode_us},
        {"slo", verdict == nullptr ? "none"
                : missed           ? "missed"
                                   : "met"},
-       {"lost_to", missed ? SloPhaseName(verdict->lost_to()) : "nothing"},
+       {"lost_to", missed ? SloPhaseName(verdict->lost_to) : "nothing"},
        {"migrations", summary.migrations},
        {"prefill_worker", summary.prefill_address},
        {"decode_worker", summary.decode_address},
@@ -59,7 +58,7 @@ Request& Clients::Add(RequestKey client, int index, std::shared_ptr<const Checke
   BATON_CHECK(!checked->prompt.empty()) << "an empty prompt";
   const RouterCoreOptions& options = core_->options;
   std::optional<TextDecoder> decoder;
-  if (options.new_decoder) decoder = options.new_decoder(checked->prompt);
+  if (options.new_decoder) decoder = options.new_decoder(checked->prompt, checked->skip_special);
   AnswerSoFar answer(checked->prompt.size(), checked->sampling, checked->stop, std::move(decoder),
                      options.vocab);
   const RequestKey key = Request::KeyOf(client, index);
@@ -123,39 +122,33 @@ void Clients::Accept(Request& request) {
          {"max_tokens", request.max_tokens},
          {"answers", request.checked.answers}});
   }
-  v1::GenerateEvent event;
-  event.mutable_accepted()->set_request_id(request.checked.request_id);
-  event.mutable_accepted()->set_model(core_->options.model_name);
-  event.mutable_accepted()->set_prompt_tokens(static_cast<uint32_t>(request.checked.prompt.size()));
-  Send(request, std::move(event));
+  Send(request,
+       AnswerAccepted{.request_id = request.checked.request_id,
+                      .model = core_->options.model_name,
+                      .prompt_tokens = static_cast<uint32_t>(request.checked.prompt.size())});
 }
 
-void Clients::Send(Request& request, v1::GenerateEvent event) {
+void Clients::Send(Request& request, ClientEvent event) {
   request.client.writable = false;
-  const uint32_t index = request.answer_index;
-  if (event.has_delta()) event.mutable_delta()->set_index(index);
-  if (event.has_finished()) event.mutable_finished()->set_index(index);
-  if (event.has_summary()) event.mutable_summary()->set_index(index);
   core_->actions.push_back(SendToClient{request.client_key(), std::move(event)});
 }
 
 // Sends one message with logprobs of the prompt, at most kAtOnce tokens.
 void Clients::SendScores(Request& request) {
-  constexpr int kAtOnce = 512;
+  constexpr size_t kAtOnce = 512;
   std::deque<v1::Token>& unsent = request.client.unsent_scores;
-  v1::GenerateEvent event;
-  auto* tokens = event.mutable_prompt_logprobs()->mutable_tokens();
-  while (!unsent.empty() && tokens->size() < kAtOnce) {
-    *tokens->Add() = std::move(unsent.front());
+  PromptLogprobs scores;
+  while (!unsent.empty() && scores.tokens.size() < kAtOnce) {
+    scores.tokens.push_back(std::move(unsent.front()));
     unsent.pop_front();
   }
-  Send(request, std::move(event));
+  Send(request, std::move(scores));
 }
 
 void Clients::SendTokens(Request& request) {
-  v1::GenerateEvent event;
-  *event.mutable_delta() = request.answer.TakePending();
-  Send(request, std::move(event));
+  AnswerDelta delta = request.answer.TakePending();
+  delta.index = request.answer_index;
+  Send(request, std::move(delta));
 }
 
 size_t Clients::WaitingTokens(const Request& request) {
@@ -211,47 +204,45 @@ void Clients::Answer(Request& request, const AnswerEnd& end) {
     SendTokens(request);
   }
   const size_t prompt = request.checked.prompt.size(), tokens = request.answer.tokens().size();
-  summary.timing.set_total_us(Micros(core_->now - request.checked.arrival));
+  summary.timing.total_us = Micros(core_->now - request.checked.arrival);
   ServedOf(request).Finished(summary.timing, tokens);
   core_->metrics->prompt_lengths.Observe(static_cast<double>(prompt));
   core_->metrics->answer_lengths.Observe(static_cast<double>(tokens));
 
-  v1::GenerateEvent event;
-  event.mutable_finished()->set_reason(how.reason);
-  event.mutable_finished()->set_matched_stop(how.matched_stop);
-  if (how.stop_token) event.mutable_finished()->set_stop_token_id(*how.stop_token);
+  AnswerFinished finished = {.index = request.answer_index,
+                             .reason = how.reason,
+                             .matched_stop = how.matched_stop,
+                             .stop_token = how.stop_token};
   if (how.reason == v1::FINISH_REASON_LENGTH &&
       request.checked.default_max_tokens == request.max_tokens) {
-    event.mutable_finished()->set_limit(request.checked.default_name);
+    finished.limit = request.checked.default_name;
   }
-  Send(request, std::move(event));
+  Send(request, std::move(finished));
 
-  v1::GenerateEvent last;
-  v1::Summary& said = *last.mutable_summary();
-  said.mutable_usage()->set_prompt_tokens(static_cast<uint32_t>(prompt));
-  said.mutable_usage()->set_cached_tokens(summary.cached_tokens);
-  said.mutable_usage()->set_completion_tokens(static_cast<uint32_t>(tokens));
-  said.set_seed(request.checked.sampling.seed);
-  *said.mutable_timing() = summary.timing;
-  said.set_prefill_worker(summary.prefill_address);
-  said.set_decode_worker(summary.decode_address);
-  said.set_link(summary.link);
-  said.set_mode(summary.mode);
-  said.set_decode_cached_tokens(summary.decode_cached_tokens);
-  said.set_migrations(static_cast<uint32_t>(summary.migrations));
-  std::optional<v1::SloVerdict> verdict;
+  AnswerSummary said = {.index = request.answer_index,
+                        .usage = {.prompt_tokens = static_cast<uint32_t>(prompt),
+                                  .cached_tokens = summary.cached_tokens,
+                                  .completion_tokens = static_cast<uint32_t>(tokens)},
+                        .seed = request.checked.sampling.seed,
+                        .timing = summary.timing,
+                        .prefill_worker = summary.prefill_address,
+                        .decode_worker = summary.decode_address,
+                        .link = summary.link,
+                        .decode_cached_tokens = summary.decode_cached_tokens,
+                        .migrations = static_cast<uint32_t>(summary.migrations),
+                        .mode = summary.mode};
   if (request.checked.slo.any()) {
-    verdict = JudgeSlo(request.checked.slo, summary.at_first_token, summary.timing, tokens);
-    core_->metrics->Judged(*verdict, tokens);
-    *said.mutable_slo() = *verdict;
+    said.slo = JudgeSlo(request.checked.slo, summary.at_first_token, summary.timing, tokens);
+    core_->metrics->Judged(*said.slo, tokens);
   }
+  const std::optional<SloVerdict> verdict = said.slo;
   Client& client = ClientOf(request);
   client.completion_tokens += tokens;
   if (client.done + 1 == client.answers) {
-    *said.mutable_total() = said.usage();
-    said.mutable_total()->set_completion_tokens(static_cast<uint32_t>(client.completion_tokens));
+    said.total = said.usage;
+    said.total->completion_tokens = static_cast<uint32_t>(client.completion_tokens);
   }
-  Send(request, std::move(last));
+  Send(request, std::move(said));
   ++core_->counters.finished_ok;
   core_->forecast.AnswerDone(tokens, request.max_tokens);
   End(request, leave_limit, absl::OkStatus(), verdict ? &*verdict : nullptr);
@@ -266,7 +257,7 @@ void Clients::Fail(Request& request, const absl::Status& status) {
 }
 
 void Clients::End(Request& request, absl::Duration leave_limit, const absl::Status& status,
-                  const v1::SloVerdict* verdict) {
+                  const SloVerdict* verdict) {
   request.client.ended_at = core_->now;
   request.client.leave_limit = leave_limit;
   LogFinished(request, status, verdict);
@@ -296,11 +287,10 @@ bool Clients::Failed(RequestKey client) const {
 }
 
 RequestMetrics::Served& Clients::ServedOf(const Request& request) {
-  const v1::ServingMode mode = request.summary.mode == v1::SERVING_MODE_UNSPECIFIED
-                                   ? request.checked.mode
-                                   : request.summary.mode;
-  return mode == v1::SERVING_MODE_COLOCATED ? core_->metrics->colocated
-                                            : core_->metrics->disaggregated;
+  const ServingMode mode = request.summary.mode == ServingMode::kUnspecified ? request.checked.mode
+                                                                             : request.summary.mode;
+  return mode == ServingMode::kColocated ? core_->metrics->colocated
+                                         : core_->metrics->disaggregated;
 }
 
 }  // namespace baton

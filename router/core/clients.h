@@ -85,14 +85,14 @@ class Clients {
   };
 
   Client& ClientOf(const Request& request) { return clients_.at(request.client_key()); }
-  void Send(Request& request, v1::GenerateEvent event);
+  void Send(Request& request, ClientEvent event);
   void SendScores(Request& request);
   void SendTokens(Request& request);
   void ShowFirst(Request& request, const AttemptTimes& attempt);
   // Finishes the request. The client gets its status when all its requests are finished, or as soon
   // as one of them has failed.
   void End(Request& request, absl::Duration leave_limit, const absl::Status& status,
-           const v1::SloVerdict* verdict);
+           const SloVerdict* verdict);
   // Returns the metrics for the mode of the request's latest attempt, or for the mode that the
   // request asks for if it had no attempt.
   RequestMetrics::Served& ServedOf(const Request& request);

@@ -112,8 +112,8 @@ TEST_F(RouterCoreTest, AStopStringEndsTheAnswerAndIsNoPartOfIt) {
   h.First(h.PrefillLeg());
   h.Tokens(h.DecodeLeg(), 0, 8);
   ASSERT_TRUE(client(r).finished);
-  EXPECT_EQ(client(r).finished->reason(), v1::FINISH_REASON_STOP);
-  EXPECT_EQ(client(r).finished->matched_stop(), request.stop[0]);
+  EXPECT_EQ(client(r).finished->reason, v1::FINISH_REASON_STOP);
+  EXPECT_EQ(client(r).finished->matched_stop, request.stop[0]);
   EXPECT_EQ(client(r).text, absl::StrCat(tokens[0], " ", tokens[1], " ", third.substr(0, 1)));
   EXPECT_EQ(client(r).tokens.size(), 4u);
   EXPECT_TRUE(AtRest());
@@ -151,8 +151,8 @@ TEST_F(RouterCoreTest, WithoutMaxTokensTheModelsOwnLimitEndsTheAnswer) {
   w.Tokens(decode, 0, 3);
   w.Finish(decode);
   ASSERT_TRUE(w.clients.at(r).finished);
-  EXPECT_EQ(w.clients.at(r).finished->reason(), v1::FINISH_REASON_LENGTH);
-  EXPECT_EQ(w.clients.at(r).finished->limit(), request.default_name);
+  EXPECT_EQ(w.clients.at(r).finished->reason, v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(w.clients.at(r).finished->limit, request.default_name);
   EXPECT_EQ(w.clients.at(r).tokens, Continuation(Prompt(5), 3));
 }
 

@@ -9,13 +9,14 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "baton/v1/decode_worker.pb.h"
-#include "baton/v1/inference.pb.h"
 #include "baton/v1/membership.pb.h"
 #include "baton/v1/prefill_worker.pb.h"
 #include "common/base/block_name.h"
 #include "common/base/types.h"
 #include "common/sampling/sampling_options.h"
+#include "router/core/client_event.h"
 #include "router/core/model_identity.h"
+#include "router/core/serving_mode.h"
 #include "router/core/slo_verdict.h"
 #include "router/index/worker_key.h"
 
@@ -41,8 +42,9 @@ struct CheckedRequest {
   std::optional<int> default_max_tokens;
   std::string default_name;
   std::vector<std::string> stop;  // Stop strings; no string is empty.
+  bool skip_special = true;       // Special tokens of the answer give no text.
   int answers = 1;                // Number of answers wanted, each sampled on its own.
-  v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // Unspecified: the router's mode.
+  ServingMode mode = ServingMode::kUnspecified;  // Unspecified: the router's mode.
   std::string cache_salt;    // Requests share cached KV only if their salts are equal.
   bool prefix_cache = true;  // False: finds no cached KV, and leaves none.
   // Names of the prompt's full blocks of KV, for workers of the identity and layout that the router
@@ -168,7 +170,7 @@ struct ResumeLeg {
 // Sends one message to a client, after all earlier messages to the same client.
 struct SendToClient {
   RequestKey request;
-  v1::GenerateEvent event;
+  ClientEvent event;
 };
 // Ends the client's RPC. With status OK, all earlier messages must be written to the stream first.
 // With another status, messages that are not written yet may be dropped.

@@ -23,7 +23,7 @@ TEST_F(RouterCoreTest, PrefillDiesBeforeTokenOne) {
   EXPECT_EQ(h.DecodeLeg(), 0u);
   h.RunToEnd();
   ExpectAnswer(r, 5, 6);
-  EXPECT_EQ(client(r).summary->migrations(), 1u);
+  EXPECT_EQ(client(r).summary->migrations, 1u);
 }
 
 // Three workers of each role. Two of them fail the request, so it must find the third.
@@ -36,7 +36,7 @@ TEST_F(RouterCoreTest, ARequestRemembersEveryWorkerThatFailedIt) {
       hub.Attach(v1::WORKER_ROLE_DECODE, absl::StrCat("d", i, ":1"), 10 + i, {1, 2, 3});
     }
     CheckedRequest request = CoreHarness::Request(Prompt(5), 6);
-    if (colocated) request.mode = v1::SERVING_MODE_COLOCATED;
+    if (colocated) request.mode = ServingMode::kColocated;
     const RequestKey r = hub.Arrive(std::move(request));
     std::set<std::string> tried;
     for (int attempt = 0; attempt < 3; ++attempt) {
@@ -83,7 +83,7 @@ TEST_F(RouterCoreTest, PrefillDiesAfterTheHandOverAndNobodyMinds) {
   h.Tokens(h.DecodeLeg(), 2, 4);
   h.Finish(h.DecodeLeg());
   ExpectAnswer(r, 5, 6);
-  EXPECT_EQ(client(r).summary->migrations(), 0u);
+  EXPECT_EQ(client(r).summary->migrations, 0u);
 }
 
 TEST_F(RouterCoreTest, AFullDecodeWorkerPassesTheTicketOn) {
@@ -101,7 +101,7 @@ TEST_F(RouterCoreTest, AFullDecodeWorkerPassesTheTicketOn) {
   h.Tokens(h.DecodeLeg(), 0, 6);
   h.Finish(h.DecodeLeg());
   ExpectAnswer(r, 5, 6);
-  EXPECT_EQ(client(r).summary->migrations(), 0u);
+  EXPECT_EQ(client(r).summary->migrations, 0u);
 }
 
 TEST_F(RouterCoreTest, WhileAllDecodeWorkersAreFullPrefillTakesNothingNew) {
@@ -211,7 +211,7 @@ TEST_F(RouterCoreTest, AFullPrefillWorkerIsNoMigration) {
   EXPECT_NE(h.At(h.PrefillLeg()).worker.address, full);
   h.RunToEnd();
   ExpectAnswer(r, 5, 6);
-  EXPECT_EQ(client(r).summary->migrations(), 0u);
+  EXPECT_EQ(client(r).summary->migrations, 0u);
 }
 
 TEST_F(RouterCoreTest, ARefusedAttemptLeavesNothingToTheNext) {
@@ -224,7 +224,7 @@ TEST_F(RouterCoreTest, ARefusedAttemptLeavesNothingToTheNext) {
   h.End(h.PrefillLeg(), absl::ResourceExhaustedError("full"));
   h.RunToEnd();
   ExpectAnswer(r, 5, 6);
-  EXPECT_EQ(client(r).summary->migrations(), 0u);
+  EXPECT_EQ(client(r).summary->migrations, 0u);
   EXPECT_EQ(h.core.counters().data_loss, 0u) << "its first token was taken for a second one";
 }
 
@@ -267,7 +267,7 @@ TEST_P(BackToPrefillTest, FromTheTicketOn) {
     w.Finish(w.DecodeLeg());
     EXPECT_EQ(w.clients.at(r).tokens, Continuation(Prompt(5), 6));
     ASSERT_TRUE(w.clients.at(r).summary);
-    EXPECT_EQ(w.clients.at(r).summary->migrations(), 1u);
+    EXPECT_EQ(w.clients.at(r).summary->migrations, 1u);
     EXPECT_EQ(w.core.legs(), 0u);
     EXPECT_EQ(w.core.counters().data_loss, GetParam().code() == Code::kDataLoss ? 1u : 0u);
   }
@@ -338,7 +338,7 @@ TEST_F(RouterCoreTest, AnOutgrownSequenceGoesBackToPrefillAndNobodyHasFailed) {
   const ClientSide& client = w.clients.at(r);
   EXPECT_TRUE(client.status->ok()) << *client.status;
   EXPECT_EQ(client.tokens, Continuation(Prompt(5), 12));
-  EXPECT_EQ(client.summary->migrations(), 0u);
+  EXPECT_EQ(client.summary->migrations, 0u);
   EXPECT_EQ(w.core.counters().migrations, 0u);
   EXPECT_EQ(w.core.counters().outgrown, 2u);
 }
@@ -379,7 +379,7 @@ TEST_F(RouterCoreTest, AnAnswerThatIsAllThereNeedsNoWorkerToEnd) {
   h.Tokens(h.DecodeLeg(), 0, 6);
   h.End(h.DecodeLeg(), absl::UnavailableError("killed before its last word"));
   ExpectAnswer(r, 5, 6);
-  EXPECT_EQ(client(r).finished->reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(client(r).finished->reason, v1::FINISH_REASON_LENGTH);
 
   CheckedRequest request = CoreHarness::Request(Prompt(5), 6);
   request.sampling.stop_tokens = {Continuation(Prompt(5), 3)[2]};
@@ -389,8 +389,8 @@ TEST_F(RouterCoreTest, AnAnswerThatIsAllThereNeedsNoWorkerToEnd) {
   h.Tokens(h.DecodeLeg(), 0, 3);
   h.End(h.DecodeLeg(), absl::UnavailableError("killed before its last word"));
   ExpectAnswer(s, 5, 3);
-  EXPECT_EQ(client(s).finished->reason(), v1::FINISH_REASON_STOP);
-  EXPECT_EQ(client(s).finished->stop_token_id(), request.sampling.stop_tokens[0]);
+  EXPECT_EQ(client(s).finished->reason, v1::FINISH_REASON_STOP);
+  EXPECT_EQ(client(s).finished->stop_token, request.sampling.stop_tokens[0]);
 }
 
 TEST_F(RouterCoreTest, AWorkerThatIsSilentAndWithoutReportsCountsAsDead) {
@@ -434,7 +434,7 @@ TEST_F(RouterCoreTest, WhenTheRouterItselfSleptNobodyElseIsBlamed) {
   h.ReportAll();
   h.RunToEnd();
   ExpectAnswer(r, 5, 6);
-  EXPECT_EQ(client(r).summary->migrations(), 0u);
+  EXPECT_EQ(client(r).summary->migrations, 0u);
 }
 
 TEST_F(RouterCoreTest, ATicketThatNobodyCanPullMovesToAnotherPrefillWorker) {
@@ -540,9 +540,9 @@ TEST_F(LyingWorkerTest, AReasonThatIsNotTheTokens) {
     ASSERT_TRUE(client(r).status);
     EXPECT_TRUE(client(r).status->ok()) << *client(r).status;
     ASSERT_TRUE(client(r).finished);
-    EXPECT_EQ(client(r).finished->reason(),
+    EXPECT_EQ(client(r).finished->reason,
               stops ? v1::FINISH_REASON_STOP : v1::FINISH_REASON_LENGTH);
-    EXPECT_EQ(client(r).finished->has_stop_token_id(), stops);
+    EXPECT_EQ(client(r).finished->stop_token.has_value(), stops);
   }
 }
 
@@ -553,7 +553,7 @@ TEST_F(LyingWorkerTest, TokensBeyondTheEnd) {
   ASSERT_TRUE(client(r).status);
   EXPECT_TRUE(client(r).status->ok()) << *client(r).status;
   EXPECT_EQ(client(r).tokens, Continuation(Prompt(5), 2));
-  EXPECT_EQ(client(r).finished->stop_token_id(), Right()[1]);
+  EXPECT_EQ(client(r).finished->stop_token, Right()[1]);
 }
 
 TEST_F(LyingWorkerTest, AStopTokenBeforeMinTokens) {

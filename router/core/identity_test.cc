@@ -15,10 +15,10 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 using Code = absl::StatusCode;
-using Mode = v1::ServingMode;
+using Mode = ServingMode;
 
-constexpr Mode kModes[] = {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED,
-                           v1::SERVING_MODE_AUTO};
+constexpr Mode kModes[] = {ServingMode::kDisaggregated, ServingMode::kColocated,
+                           ServingMode::kAuto};
 
 RouterCoreOptions OptionsOf(Mode mode) {
   RouterCoreOptions options = CoreHarness::Options();
@@ -34,7 +34,7 @@ class IdentityTest : public ::testing::TestWithParam<Mode> {
   IdentityTest() : h(OptionsOf(GetParam())) {}
   explicit IdentityTest(RouterCoreOptions options) : h(std::move(options)) {}
 
-  static bool pairs() { return GetParam() == v1::SERVING_MODE_DISAGGREGATED; }
+  static bool pairs() { return GetParam() == ServingMode::kDisaggregated; }
 
   v1::Registration WorkerOf(v1::WorkerRole role, const std::string& model) {
     const bool prefill = role == v1::WORKER_ROLE_PREFILL;
@@ -312,7 +312,7 @@ TEST_P(IdentityTest, TimeThatTheRouterSleptIsNoLead) {
 }
 
 std::string NameOf(const ::testing::TestParamInfo<Mode>& info) {
-  return v1::ServingMode_Name(info.param).substr(sizeof("SERVING_MODE_") - 1);
+  return std::string(ServingModeName(info.param));
 }
 INSTANTIATE_TEST_SUITE_P(Modes, IdentityTest, ::testing::ValuesIn(kModes), NameOf);
 INSTANTIATE_TEST_SUITE_P(Modes, FixedIdentityTest, ::testing::ValuesIn(kModes), NameOf);
@@ -322,9 +322,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, FixedIdentityTest, ::testing::ValuesIn(kModes), 
 TEST(UsableWorkersTest, AreCountedByTheRoutersMode) {
   const IdentityWorkers workers = {
       .attached = 9, .pairs = 6, .paired_prefill = 2, .paired_decode = 3, .ready_decode = 4};
-  EXPECT_EQ(workers.Usable(v1::SERVING_MODE_DISAGGREGATED), 6);
-  EXPECT_EQ(workers.Usable(v1::SERVING_MODE_COLOCATED), 4);
-  EXPECT_EQ(workers.Usable(v1::SERVING_MODE_AUTO), 6);
+  EXPECT_EQ(workers.Usable(ServingMode::kDisaggregated), 6);
+  EXPECT_EQ(workers.Usable(ServingMode::kColocated), 4);
+  EXPECT_EQ(workers.Usable(ServingMode::kAuto), 6);
 }
 
 // A request may ask for another mode than the router's own. It too goes only to workers of the
@@ -338,7 +338,7 @@ TEST_F(RouterCoreTest, ARequestOfAnotherModeGetsTheServedIdentity) {
     h.Attach(other);
   }
   CheckedRequest request = CoreHarness::Request(Prompt(5), 6);
-  request.mode = v1::SERVING_MODE_COLOCATED;
+  request.mode = ServingMode::kColocated;
   request.answers = 8;
   h.Arrive(request);
   EXPECT_EQ(h.legs.size(), 8u);
@@ -356,7 +356,7 @@ TEST_F(RouterCoreTest, WithoutAnyPairTheIdentityOfADecodeWorkerIsGuessed) {
             "numerics: prefill worker p:1 and decode worker d:1 have numerics cpu and device; give "
             "both the same --backend");
   CheckedRequest request = CoreHarness::Request(Prompt(5), 6);
-  request.mode = v1::SERVING_MODE_COLOCATED;
+  request.mode = ServingMode::kColocated;
   h.Arrive(request);
   EXPECT_EQ(h.legs.size(), 1u);
   EXPECT_EQ(h.serving.identity.numerics_id, "device");

@@ -26,7 +26,7 @@ std::unique_ptr<RoutingPolicy> CreatePolicy(const RouterCoreOptions& options) {
   return CreateRoutingPolicy(options.policy, options.policy_seed);
 }
 
-bool WantsPair(v1::ServingMode mode) { return mode == v1::SERVING_MODE_DISAGGREGATED; }
+bool WantsPair(ServingMode mode) { return mode == ServingMode::kDisaggregated; }
 
 }  // namespace
 
@@ -146,7 +146,7 @@ void Membership::Forget() {
 
 void Membership::Tell(size_t waiting) {
   if (std::exchange(peers_due_, false)) {
-    const bool pairs_wanted = core_->options.mode != v1::SERVING_MODE_COLOCATED;
+    const bool pairs_wanted = core_->options.mode != ServingMode::kColocated;
     for (auto& [attach, peers] : workers_.ChangedPeers(pairs_wanted)) {
       core_->actions.push_back(SendPeers{attach, std::move(peers)});
     }

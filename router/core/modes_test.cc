@@ -12,11 +12,11 @@ using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 using Code = absl::StatusCode;
 
-constexpr v1::ServingMode kSplit = v1::SERVING_MODE_DISAGGREGATED;
-constexpr v1::ServingMode kColocated = v1::SERVING_MODE_COLOCATED;
-constexpr v1::ServingMode kAuto = v1::SERVING_MODE_AUTO;
+constexpr ServingMode kSplit = ServingMode::kDisaggregated;
+constexpr ServingMode kColocated = ServingMode::kColocated;
+constexpr ServingMode kAuto = ServingMode::kAuto;
 
-RouterCoreOptions InMode(v1::ServingMode mode) {
+RouterCoreOptions InMode(ServingMode mode) {
   RouterCoreOptions options = CoreHarness::Options();
   options.mode = mode;
   options.auto_prompt_tokens = 8;
@@ -26,9 +26,9 @@ RouterCoreOptions InMode(v1::ServingMode mode) {
 
 class ModesTest : public ::testing::Test {
  protected:
-  void Start(v1::ServingMode mode) { h_.emplace(InMode(mode)); }
+  void Start(ServingMode mode) { h_.emplace(InMode(mode)); }
   void Start(RouterCoreOptions options) { h_.emplace(std::move(options)); }
-  RequestKey Ask(int prompt, int max_tokens, v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED) {
+  RequestKey Ask(int prompt, int max_tokens, ServingMode mode = ServingMode::kUnspecified) {
     CheckedRequest request = CoreHarness::Request(std::vector<TokenId>(prompt, 5), max_tokens);
     request.mode = mode;
     return h_->Arrive(std::move(request));
@@ -70,18 +70,18 @@ TEST_F(ModesTest, ColocatedTakesOneLegAndNoTicket) {
   ASSERT_TRUE(side.status) << "unfinished";
   EXPECT_TRUE(side.status->ok()) << *side.status;
   EXPECT_EQ(side.tokens, Continuation(std::vector<TokenId>(20, 5), 3));
-  const v1::Summary& summary = *side.summary;
-  EXPECT_EQ(summary.mode(), kColocated);
-  EXPECT_EQ(summary.prefill_worker(), "d1:1");
-  EXPECT_EQ(summary.decode_worker(), "d1:1");
-  EXPECT_EQ(summary.link(), "");
-  EXPECT_EQ(summary.migrations(), 0u);
-  EXPECT_EQ(summary.timing().queue_us(), 5000u);
-  EXPECT_EQ(summary.timing().prefill_us(), 7000u);
-  EXPECT_EQ(summary.timing().handover_hidden_us() + summary.timing().handover_exposed_us(), 0u);
-  EXPECT_EQ(summary.timing().decode_us(), 2000u);
-  EXPECT_EQ(summary.timing().ttft_us(), 12000u);
-  EXPECT_EQ(summary.timing().total_us(), 14000u);
+  const AnswerSummary& summary = *side.summary;
+  EXPECT_EQ(summary.mode, kColocated);
+  EXPECT_EQ(summary.prefill_worker, "d1:1");
+  EXPECT_EQ(summary.decode_worker, "d1:1");
+  EXPECT_EQ(summary.link, "");
+  EXPECT_EQ(summary.migrations, 0u);
+  EXPECT_EQ(summary.timing.queue_us, 5000u);
+  EXPECT_EQ(summary.timing.prefill_us, 7000u);
+  EXPECT_EQ(summary.timing.handover_hidden_us + summary.timing.handover_exposed_us, 0u);
+  EXPECT_EQ(summary.timing.decode_us, 2000u);
+  EXPECT_EQ(summary.timing.ttft_us, 12000u);
+  EXPECT_EQ(summary.timing.total_us, 14000u);
   EXPECT_EQ(h_->core.counters().colocated, 1u);
 }
 
@@ -90,7 +90,7 @@ TEST_F(ModesTest, DisaggregatedSaysSoInItsSummary) {
   h_->AttachFour();
   const RequestKey client = Ask(20, 3);
   h_->RunToEnd();
-  EXPECT_EQ(h_->clients[client].summary->mode(), kSplit);
+  EXPECT_EQ(h_->clients[client].summary->mode, kSplit);
   EXPECT_EQ(h_->core.counters().colocated, 0u);
 }
 
@@ -127,7 +127,7 @@ TEST_F(ModesTest, DecodeWorkersAloneServeColocated) {
 }
 
 TEST_F(ModesTest, WithoutDecodeWorkersNobodyServes) {
-  for (const v1::ServingMode mode : {kColocated, kAuto}) {
+  for (const ServingMode mode : {kColocated, kAuto}) {
     Start(mode);
     h_->Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
     EXPECT_FALSE(h_->serving.serving);
@@ -189,7 +189,7 @@ TEST_F(ModesTest, AutoGoesToDecodeWorkersWhenThePrefillQueueIsFull) {
   const RequestKey client = Ask(50, 4);
   EXPECT_THAT(At(false), ElementsAre("d1:1"));
   h_->FinishDecode(h_->DecodeLeg());
-  EXPECT_EQ(h_->clients[client].summary->mode(), kColocated);
+  EXPECT_EQ(h_->clients[client].summary->mode, kColocated);
   // While every decode worker has max_prompts_per_worker prompts, a prefill worker gets the
   // request, although more than auto_queue_tokens tokens wait at that worker.
   RouterCoreOptions options = InMode(kAuto);
@@ -263,7 +263,7 @@ TEST_F(ModesTest, AFullDecodeWorkerIsNoFailure) {
   ASSERT_NE(h_->DecodeLeg(), 0u);
   h_->FinishDecode(h_->DecodeLeg());
   EXPECT_TRUE(h_->clients[client].status->ok());
-  EXPECT_EQ(h_->clients[client].summary->migrations(), 0u);
+  EXPECT_EQ(h_->clients[client].summary->migrations, 0u);
   EXPECT_EQ(h_->core.counters().decode_refused, 2u);
 }
 
@@ -359,9 +359,9 @@ TEST_F(ModesTest, ALostWorkerCostsAPauseInEveryPhase) {
     const ClientSide& side = h_->clients[client];
     EXPECT_TRUE(side.status->ok()) << *side.status;
     EXPECT_EQ(side.tokens, Continuation(std::vector<TokenId>(20, 5), 6));
-    EXPECT_EQ(side.summary->migrations(), 1u);
-    const v1::Timing& t = side.summary->timing();
-    EXPECT_EQ(t.queue_us() + t.prefill_us() + t.decode_us(), 3000u + 40) << tokens;
+    EXPECT_EQ(side.summary->migrations, 1u);
+    const PhaseMicros& t = side.summary->timing;
+    EXPECT_EQ(t.queue_us + t.prefill_us + t.decode_us, 3000u + 40) << tokens;
   }
 }
 
@@ -383,7 +383,7 @@ TEST_F(ModesTest, AutoMovesBetweenModesWhenItMust) {
   const ClientSide& side = h_->clients[client];
   EXPECT_TRUE(side.status->ok()) << *side.status;
   EXPECT_EQ(side.tokens, Continuation(std::vector<TokenId>(20, 5), 6));
-  EXPECT_EQ(side.summary->mode(), kColocated);
+  EXPECT_EQ(side.summary->mode, kColocated);
 }
 
 TEST_F(ModesTest, OutgrownGoesOnWithTheWholeSequence) {
@@ -399,7 +399,7 @@ TEST_F(ModesTest, OutgrownGoesOnWithTheWholeSequence) {
   EXPECT_EQ(h_->At(next).tokens().size(), 22u);
   h_->FinishDecode(next);
   EXPECT_EQ(h_->clients[client].tokens, Continuation(std::vector<TokenId>(20, 5), 6));
-  EXPECT_EQ(h_->clients[client].summary->migrations(), 0u);
+  EXPECT_EQ(h_->clients[client].summary->migrations, 0u);
   EXPECT_EQ(h_->core.counters().outgrown, 1u);
 }
 

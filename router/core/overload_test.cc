@@ -574,7 +574,7 @@ TEST_F(OverloadedCoreTest, PreemptionIsNoFailure) {
 // But a request that never gets a token is given up, even if each worker says that it was full.
 TEST_F(OverloadedCoreTest, ARequestIsPreemptedOnlySoManyTimesWithoutANewToken) {
   RouterCoreOptions options = CoreHarness::Options();
-  options.mode = v1::SERVING_MODE_COLOCATED;
+  options.mode = ServingMode::kColocated;
   hub_ = std::make_unique<CoreHarness>(options);
   hub_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11);
   const RequestKey r = hub_->Arrive(Prompt(5), 6);
@@ -638,7 +638,7 @@ TEST_F(MeteredOverloadTest, RefusedTokensAreThoseOfTheRoleThatIsShort) {
   EXPECT_EQ(metrics_.decode_refused_tokens.value(), 0u);
   CheckedRequest colocated = CoreHarness::Request(Prompt(100), 7);
   colocated.caller = "b";
-  colocated.mode = v1::SERVING_MODE_COLOCATED;
+  colocated.mode = ServingMode::kColocated;
   ASSERT_TRUE(hub_->clients.at(hub_->Arrive(std::move(colocated))).status);
   EXPECT_EQ(metrics_.prefill_refused_tokens.value(), 100u);
   EXPECT_EQ(metrics_.decode_refused_tokens.value(), 7u);
@@ -647,7 +647,7 @@ TEST_F(MeteredOverloadTest, RefusedTokensAreThoseOfTheRoleThatIsShort) {
 // Decode workers compute the prompts too if there is no prefill worker.
 TEST_F(MeteredOverloadTest, RefusedTokensAreThoseOfDecodeIfItDoesEverything) {
   RouterCoreOptions options = CoreHarness::Options();
-  options.mode = v1::SERVING_MODE_AUTO;
+  options.mode = ServingMode::kAuto;
   options.metrics = &metrics_;
   options.max_queued = 10;
   options.max_prompts_per_worker = 2;

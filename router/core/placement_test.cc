@@ -25,7 +25,7 @@ TEST_F(RouterCoreTest, LosingTheAttachStreamEndsNoRunningRequestAndBringsNoNewOn
   h.d1 = h.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
   h.RunToEnd();
   ExpectAnswer(r, 5, 6);
-  EXPECT_EQ(client(r).summary->migrations(), 0u);
+  EXPECT_EQ(client(r).summary->migrations, 0u);
 }
 
 TEST_F(RouterCoreTest, TheNewestEpochAtAnAddressWins) {
@@ -84,14 +84,14 @@ TEST_F(RouterCoreTest, OnlyWorkersOfEqualKindAndWithAProvenLinkArePaired) {
 // worker then is not ready, so a rolling deployment does not go on to replace the workers that
 // still serve.
 TEST(PlacementTest, AWorkerThatFitsNoneOfTheOtherRoleIsTold) {
-  for (const v1::ServingMode mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
+  for (const ServingMode mode : {ServingMode::kDisaggregated, ServingMode::kColocated}) {
     RouterCoreOptions options = CoreHarness::Options();
     options.mode = mode;
     CoreHarness h(options);
     const AttachKey p = h.Attach(v1::WORKER_ROLE_PREFILL, "p:1", 1);
     EXPECT_FALSE(h.peers.at(p).none_fits()) << "there is no other";
     const AttachKey d = h.Attach(CoreHarness::WorkerOf(v1::WORKER_ROLE_DECODE, "d:1", 2, "other"));
-    const bool pairs = mode == v1::SERVING_MODE_DISAGGREGATED;
+    const bool pairs = mode == ServingMode::kDisaggregated;
     EXPECT_EQ(h.peers.at(p).none_fits(), pairs);
     EXPECT_EQ(h.peers.at(d).none_fits(), pairs);
     const AttachKey other = h.Attach(v1::WORKER_ROLE_DECODE, "d:2", 3);
@@ -397,7 +397,7 @@ TEST_F(RouterCoreTest, RequestsThatWaitedAreServedWhenAPairComes) {
   h.AttachFour();
   h.RunToEnd();
   ExpectAnswer(r, 5, 6);
-  EXPECT_EQ(client(r).summary->timing().queue_us(), 20001000u);
+  EXPECT_EQ(client(r).summary->timing.queue_us, 20001000u);
 }
 
 TEST_F(RouterCoreTest, TooLongForThePairsIsToldWithTheSum) {
@@ -410,7 +410,7 @@ TEST_F(RouterCoreTest, TooLongForThePairsIsToldWithTheSum) {
 
 // The limit that ListModels reports is the limit that requests really have, also if workers have
 // block pools of different sizes.
-class UnequalPoolsTest : public testing::TestWithParam<v1::ServingMode> {
+class UnequalPoolsTest : public testing::TestWithParam<ServingMode> {
  protected:
   UnequalPoolsTest() : h_(Options()) {}
   static RouterCoreOptions Options() {
@@ -446,7 +446,7 @@ class UnequalPoolsTest : public testing::TestWithParam<v1::ServingMode> {
 };
 
 TEST_P(UnequalPoolsTest, TheListedLimitIsTheOneThatRequestsMeet) {
-  const bool pairs = GetParam() == v1::SERVING_MODE_DISAGGREGATED;
+  const bool pairs = GetParam() == ServingMode::kDisaggregated;
   Attach(v1::WORKER_ROLE_PREFILL, 1, 40);
   Attach(v1::WORKER_ROLE_DECODE, 11, 100);
   ExpectLimit(pairs ? 640 : 1600);
@@ -486,8 +486,8 @@ TEST_P(UnequalPoolsTest, WithoutAnyWorkerTheLastLimitStays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, UnequalPoolsTest,
-                         testing::Values(v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED,
-                                         v1::SERVING_MODE_AUTO));
+                         testing::Values(ServingMode::kDisaggregated, ServingMode::kColocated,
+                                         ServingMode::kAuto));
 
 }  // namespace
 }  // namespace baton

@@ -32,9 +32,9 @@ std::vector<BlockName> Names(uint64_t first, int count) {
 
 class PrefixRoutingTest : public ::testing::Test {
  protected:
-  PrefixRoutingTest() { Begin(v1::SERVING_MODE_DISAGGREGATED); }
+  PrefixRoutingTest() { Begin(ServingMode::kDisaggregated); }
 
-  void Begin(v1::ServingMode mode, bool caches = true, int auto_queue_tokens = 4096) {
+  void Begin(ServingMode mode, bool caches = true, int auto_queue_tokens = 4096) {
     caches_ = caches;
     RouterCoreOptions options = CoreHarness::Options();
     options.prefix_index_bytes = 1 << 20;
@@ -90,7 +90,7 @@ class PrefixRoutingTest : public ::testing::Test {
     }
     const ClientSide& client = hub().clients.at(key);
     EXPECT_TRUE(client.status && client.status->ok());
-    return {client.summary->prefill_worker(), client.summary->decode_worker()};
+    return {client.summary->prefill_worker, client.summary->decode_worker};
   }
 
   bool caches_ = true;
@@ -177,7 +177,7 @@ class ForgetTest : public PrefixRoutingTest {
 // give this KV to others.
 TEST_F(ForgetTest, BothWorkersForgetAfterAnErrorThatWrongKvMayHaveCaused) {
   for (const absl::Status& error : {absl::InternalError("x"), absl::DataLossError("x")}) {
-    Begin(v1::SERVING_MODE_DISAGGREGATED);
+    Begin(ServingMode::kDisaggregated);
     Decode();
     const std::string prefill = hub().At(hub().PrefillLeg()).worker.address;
     const std::string decode = hub().At(hub().DecodeLeg()).worker.address;
@@ -197,7 +197,7 @@ TEST_F(ForgetTest, AWorkerWhoseTokensCannotBeRightForgets) {
 }
 
 TEST_F(ForgetTest, TheWorkerOfAColocatedAttemptForgets) {
-  Begin(v1::SERVING_MODE_COLOCATED);
+  Begin(ServingMode::kColocated);
   hub().Arrive(Request(Names(1, 8)));
   hub().Reserve(hub().DecodeLeg());
   const std::string worker = hub().At(hub().DecodeLeg()).worker.address;
@@ -209,7 +209,7 @@ TEST_F(ForgetTest, OtherErrorsAndWorkersWithoutACacheNeedNoForgetting) {
   Decode();
   hub().End(hub().DecodeLeg(), absl::UnavailableError("gone"));
   EXPECT_THAT(Forgets(), IsEmpty());
-  Begin(v1::SERVING_MODE_DISAGGREGATED, /*caches=*/false);
+  Begin(ServingMode::kDisaggregated, /*caches=*/false);
   Decode();
   hub().End(hub().DecodeLeg(), absl::InternalError("x"));
   EXPECT_THAT(Forgets(), IsEmpty());
@@ -223,7 +223,7 @@ TEST_F(ForgetTest, AStoppingRouterWaitsForNoWorkerThatHasToForget) {
 }
 
 TEST_F(PrefixRoutingTest, WorkersWithoutACacheKeepNothing) {
-  Begin(v1::SERVING_MODE_DISAGGREGATED, /*caches=*/false);
+  Begin(ServingMode::kDisaggregated, /*caches=*/false);
   Serve(Request(Names(1, 8)));
   EXPECT_THAT(hub().core.KeepersOf(Names(1, 8)), IsEmpty());
 }
@@ -236,7 +236,7 @@ TEST_F(PrefixRoutingTest, ARequestThatMayFindNothingGoesAnywhere) {
 }
 
 TEST_F(PrefixRoutingTest, AutoLetsADecodeWorkerComputeAShortRest) {
-  Begin(v1::SERVING_MODE_AUTO);
+  Begin(ServingMode::kAuto);
   Keeps(d2_, Names(1, 8));
   // 256 tokens are the limit of auto_uncached_tokens.
   EXPECT_THAT(Serve(Request(Names(1, 8), /*more=*/256)), Pair("d2:1", "d2:1"));
@@ -247,16 +247,16 @@ TEST_F(PrefixRoutingTest, AutoLetsADecodeWorkerComputeAShortRest) {
 }
 
 TEST_F(PrefixRoutingTest, AutoSendsAPromptOfWhichNothingIsCachedToAPrefillWorker) {
-  Begin(v1::SERVING_MODE_AUTO);
+  Begin(ServingMode::kAuto);
   Keeps(d2_, Names(1, 8));
   EXPECT_EQ(Serve(Request(Names(50, 8))).first[0], 'p');
 }
 
 TEST_F(PrefixRoutingTest, AutoPassesOverADecodeWorkerWithALongQueue) {
-  Begin(v1::SERVING_MODE_AUTO, /*caches=*/true, /*auto_queue_tokens=*/300);
+  Begin(ServingMode::kAuto, /*caches=*/true, /*auto_queue_tokens=*/300);
   Keeps(d2_, Names(1, 8));
   CheckedRequest longer = Request(Names(1, 20), /*more=*/120);
-  longer.mode = v1::SERVING_MODE_COLOCATED;
+  longer.mode = ServingMode::kColocated;
   hub().Arrive(std::move(longer));
   ASSERT_EQ(hub().At(hub().DecodeLeg()).worker.address, "d2:1");
   hub().Arrive(Request(Names(1, 8)));
@@ -265,7 +265,7 @@ TEST_F(PrefixRoutingTest, AutoPassesOverADecodeWorkerWithALongQueue) {
 
 TEST_F(PrefixRoutingTest, AutoPassesOverADecodeWorkerWithoutFreeBlocksOrWithAFullBatch) {
   for (const bool full_batch : {false, true}) {
-    Begin(v1::SERVING_MODE_AUTO);
+    Begin(ServingMode::kAuto);
     Keeps(d2_, Names(1, 8));
     full_batch ? hub().loads[d2_].set_running(64) : hub().loads[d2_].set_free_blocks(0);
     hub().ReportAll();
@@ -320,7 +320,7 @@ TEST_F(PrefixRoutingTest, AllAnswersOfARequestGoToOnePair) {
 
 TEST_F(PrefixRoutingTest, AnswersThatShareNothingAreSpread) {
   for (const bool caches : {false, true}) {
-    Begin(v1::SERVING_MODE_DISAGGREGATED, caches);
+    Begin(ServingMode::kDisaggregated, caches);
     CheckedRequest request = Request(Names(1, 8));
     request.answers = 4;
     request.prefix_cache = !caches;  // either the workers or the request use no cache
@@ -351,7 +351,7 @@ TEST_F(PrefixRoutingTest, LoadOfOtherRoutersIsSeenBehindCachedPrompts) {
 TEST_F(PrefixRoutingTest, ARequestThatMustFindNothingIsRoutedByLoadAlone) {
   // The only difference between the two prefill workers is that p2 has the prompt cached.
   const auto prefill_worker = [this](bool scores) {
-    Begin(v1::SERVING_MODE_DISAGGREGATED);
+    Begin(ServingMode::kDisaggregated);
     Keeps(p2_, Names(1, 8));
     // Occupies p2 with less than what it has cached.
     CheckedRequest other = Request(Names(1, 8), /*more=*/100);

@@ -83,7 +83,7 @@ TEST_F(PromptLogprobsTest, GoOnWhereTheyWereWhenThePrefillWorkerDies) {
   h.RunToEnd();
   ExpectScored(r);
   ExpectAnswer(r, 5, 8);
-  EXPECT_EQ(client(r).summary->migrations(), 2u);
+  EXPECT_EQ(client(r).summary->migrations, 2u);
 }
 
 TEST_F(PromptLogprobsTest, AStreamThatEndsWithoutThemIsBroken) {
@@ -162,7 +162,7 @@ TEST_F(PromptLogprobsTest, ASlowClientGetsThemFirst) {
 
 // Logprobs of the prompt count against the client's buffer like tokens of the answer.
 TEST_F(PromptLogprobsTest, AClientThatReadsNoneForTooLongIsRefused) {
-  for (const v1::ServingMode mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
+  for (const ServingMode mode : {ServingMode::kDisaggregated, ServingMode::kColocated}) {
     RouterCoreOptions options = CoreHarness::Options();
     options.client_buffer_tokens = 3;
     options.slow_client_limit = absl::Seconds(2);
@@ -175,11 +175,11 @@ TEST_F(PromptLogprobsTest, AClientThatReadsNoneForTooLongIsRefused) {
     ClientSide& client = slow.clients.at(key);
     slow.Take(key);
     client.reads = false;
-    const LegKey leg = mode == v1::SERVING_MODE_COLOCATED ? slow.DecodeLeg() : slow.PrefillLeg();
-    if (mode == v1::SERVING_MODE_COLOCATED) slow.Reserve(leg);
+    const LegKey leg = mode == ServingMode::kColocated ? slow.DecodeLeg() : slow.PrefillLeg();
+    if (mode == ServingMode::kColocated) slow.Reserve(leg);
     slow.Scores(leg, 0, 2);  // These logprobs are on their way to the client.
     slow.Scores(leg, 2, 3);  // These logprobs wait in the router.
-    if (mode == v1::SERVING_MODE_COLOCATED) {
+    if (mode == ServingMode::kColocated) {
       EXPECT_TRUE(slow.At(leg).paused);
       slow.Take(key);
       EXPECT_FALSE(slow.At(leg).paused);

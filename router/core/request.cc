@@ -60,14 +60,14 @@ absl::Time RequestTimers::next() const {
   return set_.empty() ? absl::InfiniteFuture() : set_.begin()->first.first;
 }
 
-void AddQueueAndPrefill(v1::Timing* timing, absl::Duration queue, absl::Duration prefill) {
-  timing->set_queue_us(timing->queue_us() + Micros(queue));
-  timing->set_prefill_us(timing->prefill_us() + Micros(prefill));
+void AddQueueAndPrefill(PhaseMicros* timing, absl::Duration queue, absl::Duration prefill) {
+  timing->queue_us += Micros(queue);
+  timing->prefill_us += Micros(prefill);
 }
 
 bool RequestSummary::ShowFirst(const AttemptTimes& attempt, absl::Time arrival, absl::Time now) {
   if (std::exchange(shown, true)) return false;
-  timing.set_ttft_us(Micros(now - arrival));
+  timing.ttft_us = Micros(now - arrival);
   at_first_token = timing;
   if (DecodeCameFirst(attempt)) {
     AddQueueAndPrefill(&at_first_token, *attempt.begun - attempt.queued, now - *attempt.begun);
@@ -83,10 +83,9 @@ void RequestSummary::AddBroken(const AttemptTimes& attempt, absl::Time now) {
                        now - begun);
     return;
   }
-  timing.set_handover_exposed_us(timing.handover_exposed_us() +
-                                 Micros(attempt.first_decode.value_or(now) - *attempt.first_token));
+  timing.handover_exposed_us += Micros(attempt.first_decode.value_or(now) - *attempt.first_token);
   if (attempt.first_decode) {
-    timing.set_decode_us(timing.decode_us() + Micros(now - *attempt.first_decode));
+    timing.decode_us += Micros(now - *attempt.first_decode);
   }
 }
 
@@ -99,10 +98,10 @@ void RequestSummary::AddComplete(AttemptTimes attempt,
     attempt.first_token = attempt.first_decode;
   }
   if (finished) {
-    timing.set_handover_hidden_us(timing.handover_hidden_us() + finished->handover_hidden_us());
-    timing.set_handover_exposed_us(timing.handover_exposed_us() + finished->handover_exposed_us());
-    timing.set_decode_wait_us(timing.decode_wait_us() + finished->decode_wait_us());
-    timing.set_decode_us(timing.decode_us() + finished->decode_us());
+    timing.handover_hidden_us += finished->handover_hidden_us();
+    timing.handover_exposed_us += finished->handover_exposed_us();
+    timing.decode_wait_us += finished->decode_wait_us();
+    timing.decode_us += finished->decode_us();
     if (!finished->link().empty()) link = finished->link();
   } else if (attempt.first_token && attempt.first_decode) {
     AddBroken(attempt, now);

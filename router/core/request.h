@@ -71,7 +71,7 @@ struct AttemptTimes {
 };
 
 // Adds `queue` and `prefill` to the sums in `timing`.
-void AddQueueAndPrefill(v1::Timing* timing, absl::Duration queue, absl::Duration prefill);
+void AddQueueAndPrefill(PhaseMicros* timing, absl::Duration queue, absl::Duration prefill);
 
 // The contents of an answer's Summary: the time that each phase took over all attempts, and the
 // workers of the latest attempt.
@@ -86,10 +86,10 @@ struct RequestSummary {
   void AddComplete(AttemptTimes attempt, const std::optional<v1::DecodeFinished>& finished,
                    absl::Time now);
 
-  v1::Timing timing, at_first_token;
+  PhaseMicros timing, at_first_token;
   bool shown = false;  // True once some of the answer was shown.
   std::string prefill_address, decode_address, link;
-  v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // Mode of the latest attempt.
+  ServingMode mode = ServingMode::kUnspecified;  // Mode of the latest attempt.
   int migrations = 0;
   // Tokens of the prompt that were cached at the worker that computed it, when the answer began,
   // and tokens that were cached at the latest decode worker.

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/strip.h"
-
 namespace baton {
 namespace {
 
@@ -13,35 +10,35 @@ double Seconds(uint64_t microseconds) { return 1e-6 * static_cast<double>(micros
 
 }  // namespace
 
-std::string SloPhaseName(v1::SloPhase phase) {
-  if (phase == v1::SLO_PHASE_UNSPECIFIED) return "failed";
-  return absl::AsciiStrToLower(absl::StripPrefix(v1::SloPhase_Name(phase), "SLO_PHASE_"));
+std::string SloPhaseName(SloPhase phase) {
+  constexpr absl::string_view kNames[kSloPhases] = {"failed",      "queue",  "prefill", "handover",
+                                                    "decode_wait", "decode", "other"};
+  return std::string(kNames[static_cast<size_t>(phase)]);
 }
 
-double TpotSeconds(const v1::Timing& timing, size_t tokens) {
-  if (tokens < 2 || timing.total_us() < timing.ttft_us()) return 0;
-  return Seconds(timing.total_us() - timing.ttft_us()) / static_cast<double>(tokens - 1);
+double TpotSeconds(const PhaseMicros& timing, size_t tokens) {
+  if (tokens < 2 || timing.total_us < timing.ttft_us) return 0;
+  return Seconds(timing.total_us - timing.ttft_us) / static_cast<double>(tokens - 1);
 }
 
 void RequestMetrics::Served::Ended(const absl::Status& status) {
   ended[std::clamp(static_cast<int>(status.code()), 0, kCodes - 1)].Add();
 }
 
-void RequestMetrics::Served::Finished(const v1::Timing& timing, size_t tokens) {
+void RequestMetrics::Served::Finished(const PhaseMicros& timing, size_t tokens) {
   if (tokens > 1) tpot.Observe(TpotSeconds(timing, tokens));
-  duration.Observe(Seconds(timing.total_us()));
+  duration.Observe(Seconds(timing.total_us));
   size_t phase = 0;
-  for (const uint64_t us :
-       {timing.queue_us(), timing.prefill_us(), timing.handover_hidden_us(),
-        timing.handover_exposed_us(), timing.decode_wait_us(), timing.decode_us()}) {
+  for (const uint64_t us : {timing.queue_us, timing.prefill_us, timing.handover_hidden_us,
+                            timing.handover_exposed_us, timing.decode_wait_us, timing.decode_us}) {
     phases[phase++].Observe(Seconds(us));
   }
 }
 
-void RequestMetrics::Judged(const v1::SloVerdict& verdict, size_t tokens) {
+void RequestMetrics::Judged(const SloVerdict& verdict, size_t tokens) {
   (verdict.met() ? slo_met : slo_missed).Add();
   (verdict.met() ? slo_met_tokens : slo_missed_tokens).Add(tokens);
-  if (!verdict.met()) slo_lost[verdict.lost_to()].Add();
+  if (!verdict.met()) slo_lost[static_cast<size_t>(verdict.lost_to)].Add();
 }
 
 void RequestMetrics::Failed(const absl::Status& status, size_t tokens, int answers) {
@@ -143,8 +140,7 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
     registry->AddCounter("baton_router_slo_missed_total",
                          "Answers that missed their latency targets, by the phase that the first "
                          "missed target was lost to.",
-                         {{"phase", SloPhaseName(static_cast<v1::SloPhase>(phase))}},
-                         &slo_lost[phase]);
+                         {{"phase", SloPhaseName(static_cast<SloPhase>(phase))}}, &slo_lost[phase]);
   }
   registry->AddCounter("baton_router_slow_clients_total",
                        "Requests ended because their client read too slowly.", {}, &slow_clients);

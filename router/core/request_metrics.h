@@ -10,12 +10,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "baton/v1/inference.pb.h"
 #include "common/base/mutex.h"
 #include "common/metrics/counter.h"
 #include "common/metrics/gauge.h"
 #include "common/metrics/histogram.h"
 #include "common/metrics/metric_registry.h"
+#include "router/core/phase_micros.h"
+#include "router/core/slo_verdict.h"
 
 namespace baton {
 
@@ -44,7 +45,7 @@ class CallerMetrics {
 // not those of a clock. The core's thread writes, and any thread may read.
 struct RequestMetrics {
   static constexpr int kCodes = 17;  // gRPC status codes, OK included.
-  // Phases of v1::Timing, in the order in which a request passes through them.
+  // Phases of PhaseMicros, in the order in which a request passes through them.
   static constexpr absl::string_view kPhases[] = {
       "queue", "prefill", "handover_hidden", "handover_exposed", "decode_wait", "decode"};
   // State of a worker that has attached. kEjected: ready, but kept from requests because it failed
@@ -70,7 +71,7 @@ struct RequestMetrics {
     // Counts a client RPC that ended with `status`.
     void Ended(const absl::Status& status);
     // Counts an answer that ended with OK after `tokens` tokens.
-    void Finished(const v1::Timing& timing, size_t tokens);
+    void Finished(const PhaseMicros& timing, size_t tokens);
   };
   Served disaggregated, colocated;
 
@@ -81,8 +82,8 @@ struct RequestMetrics {
   // Answers whose request has latency targets. An answer that its client cancelled is not judged.
   Counter slo_met, slo_missed, slo_met_tokens, slo_missed_tokens;
   // Answers that missed a target, indexed by the phase to which the miss is attributed
-  // (v1::SloVerdict.lost_to). Entry 0 counts failed requests.
-  std::array<Counter, v1::SloPhase_ARRAYSIZE> slo_lost;
+  // (SloVerdict::lost_to). Entry 0 counts failed requests.
+  std::array<Counter, kSloPhases> slo_lost;
   Counter slow_clients;  // Requests ended because their client read too slowly.
   std::array<Gauge, std::size(kWorkerStates)> prefill_workers, decode_workers;
   std::array<Gauge, std::size(kUnusedReasons)> unused_prefill, unused_decode;
@@ -118,7 +119,7 @@ struct RequestMetrics {
   Counter expected_prefill_hits, expected_decode_hits;
 
   // Counts the verdict on an answer of `tokens` tokens that ended with OK.
-  void Judged(const v1::SloVerdict& verdict, size_t tokens);
+  void Judged(const SloVerdict& verdict, size_t tokens);
   // Counts `answers` answers that have latency targets and ended without OK after `tokens` tokens
   // in all. Cancelled answers are not counted.
   void Failed(const absl::Status& status, size_t tokens, int answers = 1);
@@ -130,10 +131,10 @@ struct RequestMetrics {
 
 // Returns the name of a phase to which a missed target is attributed, for example "decode_wait".
 // Returns "failed" for an unspecified phase.
-std::string SloPhaseName(v1::SloPhase phase);
+std::string SloPhaseName(SloPhase phase);
 
 // Returns the mean time per token after the first, in seconds; 0 for answers of less than two
 // tokens.
-double TpotSeconds(const v1::Timing& timing, size_t tokens);
+double TpotSeconds(const PhaseMicros& timing, size_t tokens);
 
 }  // namespace baton

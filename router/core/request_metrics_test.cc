@@ -156,7 +156,7 @@ TEST_F(RequestMetricsTest, TheVerdictIsInTheSummaryAndCounted) {
   const RequestKey met = harness.Arrive(WithTargets(1, 1));
   harness.RunToEnd();
   ASSERT_TRUE(harness.clients.at(met).summary.has_value());
-  EXPECT_TRUE(harness.clients.at(met).summary->slo().met());
+  EXPECT_TRUE(harness.clients.at(met).summary->slo->met());
   EXPECT_EQ(Value("baton_router_slo_requests_total", {{"verdict", "met"}}), 1);
   EXPECT_EQ(Value("baton_router_slo_generated_tokens_total", {{"verdict", "met"}}), 5);
 
@@ -166,15 +166,15 @@ TEST_F(RequestMetricsTest, TheVerdictIsInTheSummaryAndCounted) {
   harness.First(prefill);
   harness.Advance(absl::Milliseconds(150));  // No decode worker reserves blocks.
   harness.FinishDecode(harness.DecodeLeg());
-  EXPECT_EQ(harness.clients.at(late).summary->slo().lost_to(), v1::SLO_PHASE_HANDOVER);
-  EXPECT_FALSE(harness.clients.at(late).summary->slo().ttft_met());
-  EXPECT_TRUE(harness.clients.at(late).summary->slo().tpot_met());
+  EXPECT_EQ(harness.clients.at(late).summary->slo->lost_to, SloPhase::kHandover);
+  EXPECT_EQ(harness.clients.at(late).summary->slo->ttft_met, false);
+  EXPECT_EQ(harness.clients.at(late).summary->slo->tpot_met, true);
   EXPECT_EQ(Lost("handover"), 1);
   EXPECT_EQ(Value("baton_router_slo_requests_total", {{"verdict", "missed"}}), 1);
 
   const RequestKey without = harness.Arrive(kPrompt, 5);
   harness.RunToEnd();
-  EXPECT_FALSE(harness.clients.at(without).summary->has_slo());
+  EXPECT_FALSE(harness.clients.at(without).summary->slo.has_value());
   EXPECT_EQ(Value("baton_router_slo_requests_total", {{"verdict", "met"}}), 1);
 }
 
@@ -195,8 +195,8 @@ TEST_F(RequestMetricsTest, AMissedTtftIsNotBlamedOnWhatCameAfterTheToken) {
   }
   harness.RunToEnd();
   ASSERT_TRUE(harness.clients.at(key).summary.has_value());
-  EXPECT_GT(harness.clients.at(key).summary->timing().queue_us(), 0u);
-  EXPECT_EQ(harness.clients.at(key).summary->slo().lost_to(), v1::SLO_PHASE_HANDOVER);
+  EXPECT_GT(harness.clients.at(key).summary->timing.queue_us, 0u);
+  EXPECT_EQ(harness.clients.at(key).summary->slo->lost_to, SloPhase::kHandover);
 }
 
 // gRPC sends a timeout rounded up, so the deadline passes at the client before it passes at the

@@ -76,12 +76,13 @@ class RequestQueue::Round {
   // QueueEntry::turn is not smaller than that of the last one for which all workers were busy. May
   // return false although all workers are busy. `queued` is the number of queued requests of each
   // mode.
-  bool Closed(const std::array<int, v1::ServingMode_ARRAYSIZE>& queued) const {
-    for (size_t mode = 0; mode < queued.size(); ++mode) {
-      if (queued[mode] > 0 &&
-          !(mode == v1::SERVING_MODE_DISAGGREGATED ? prefill_closed_
-            : mode == v1::SERVING_MODE_COLOCATED   ? decode_closed_
-                                                   : prefill_closed_ && decode_closed_)) {
+  bool Closed(const std::array<int, kServingModes>& queued) const {
+    for (const ServingMode mode : {ServingMode::kUnspecified, ServingMode::kDisaggregated,
+                                   ServingMode::kColocated, ServingMode::kAuto}) {
+      if (queued[static_cast<size_t>(mode)] > 0 &&
+          !(mode == ServingMode::kDisaggregated ? prefill_closed_
+            : mode == ServingMode::kColocated   ? decode_closed_
+                                                : prefill_closed_ && decode_closed_)) {
         return false;
       }
     }
@@ -105,8 +106,8 @@ class RequestQueue::Round {
     static constexpr Route kShortPrompt[] = {kColocated, kSplit};
     static constexpr Route kLongPrompt[] = {kShortSplit, kColocated, kSplit};
     static constexpr Route kKnownPrompt[] = {kCached, kShortSplit, kColocated, kSplit};
-    if (request.checked.mode == v1::SERVING_MODE_DISAGGREGATED) return kSplitOnly;
-    if (request.checked.mode == v1::SERVING_MODE_COLOCATED) return kColocatedOnly;
+    if (request.checked.mode == ServingMode::kDisaggregated) return kSplitOnly;
+    if (request.checked.mode == ServingMode::kColocated) return kColocatedOnly;
     const size_t tokens = request.checked.prompt.size() + request.answer.tokens().size();
     if (tokens <= auto_prompt_tokens_) return kShortPrompt;
     const bool known = request.checked.block_names != nullptr && request.may_find_cached_kv();
@@ -164,7 +165,7 @@ class RequestQueue::Round {
 };
 
 void RequestQueue::Add(Request& request, bool front) {
-  ++queued_of_mode_[request.checked.mode];
+  ++queued_of_mode_[static_cast<size_t>(request.checked.mode)];
   request.waiting_work = {.prompt_tokens = static_cast<double>(request.checked.prompt.size() +
                                                                request.answer.tokens().size()),
                           .answer_tokens = core_->forecast.AnswerTokens(request.max_tokens)};
@@ -202,7 +203,7 @@ void RequestQueue::Remove(Request& request) {
 }
 
 void RequestQueue::NoteRemoved(Request& request) {
-  --queued_of_mode_[request.checked.mode];
+  --queued_of_mode_[static_cast<size_t>(request.checked.mode)];
   work_ -= request.waiting_work;
   if (request.tried) {
     work_again_ -= request.waiting_work;
@@ -390,7 +391,7 @@ RequestQueue::Look RequestQueue::LookAt(Round& round, std::list<Request*>* list,
   }
   if (choice == Choice::kTaken) return leaves(placement);
   round_at_ = core_->now + kFullPause;
-  (request.checked.mode == v1::SERVING_MODE_COLOCATED ? colocated_wait_ : prompts_wait_) = true;
+  (request.checked.mode == ServingMode::kColocated ? colocated_wait_ : prompts_wait_) = true;
   return ++*passed > kMaxPassed || round.Closed(queued_of_mode_) ? Look::kEndRound : Look::kPassed;
 }
 

@@ -106,7 +106,7 @@ class RequestQueue {
   Work work_, work_again_;
   bool newest_first_ = false;
   bool prompts_wait_ = false, colocated_wait_ = false;
-  std::array<int, v1::ServingMode_ARRAYSIZE> queued_of_mode_{};
+  std::array<int, kServingModes> queued_of_mode_{};
   bool due_ = false;
   absl::Time round_at_ = absl::InfiniteFuture();
   // State at the last call of NoteWorkers: the served identity, the identities with a pair of

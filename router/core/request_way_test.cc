@@ -12,15 +12,15 @@ TEST_F(RouterCoreTest, AnAnswerComesThroughBothLegs) {
   const RequestKey r = h.Arrive(Prompt(5), 8);
   h.RunToEnd();
   ExpectAnswer(r, 5, 8);
-  EXPECT_EQ(client(r).finished->reason(), v1::FINISH_REASON_LENGTH);
-  EXPECT_EQ(client(r).summary->link(), "shm");
-  EXPECT_EQ(client(r).summary->seed(), 7u);
-  EXPECT_EQ(client(r).summary->migrations(), 0u);
-  EXPECT_EQ(client(r).summary->prefill_worker(), "p1:1");
-  EXPECT_EQ(client(r).summary->decode_worker(), "d1:1");
-  EXPECT_EQ(client(r).summary->timing().queue_us(), 1000u);
-  EXPECT_EQ(client(r).summary->timing().prefill_us(), 2000u);
-  EXPECT_EQ(client(r).summary->timing().decode_us(), 40u);
+  EXPECT_EQ(client(r).finished->reason, v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(client(r).summary->link, "shm");
+  EXPECT_EQ(client(r).summary->seed, 7u);
+  EXPECT_EQ(client(r).summary->migrations, 0u);
+  EXPECT_EQ(client(r).summary->prefill_worker, "p1:1");
+  EXPECT_EQ(client(r).summary->decode_worker, "d1:1");
+  EXPECT_EQ(client(r).summary->timing.queue_us, 1000u);
+  EXPECT_EQ(client(r).summary->timing.prefill_us, 2000u);
+  EXPECT_EQ(client(r).summary->timing.decode_us, 40u);
 }
 
 TEST_F(RouterCoreTest, LegsCarryTheRequest) {
@@ -84,7 +84,7 @@ TEST_F(RouterCoreTest, TokenOneWaitsForAReservationAndThenComesAtOnce) {
   h.Tokens(h.DecodeLeg(), 0, 8);
   h.Finish(h.DecodeLeg());
   ExpectAnswer(r, 5, 8);
-  EXPECT_EQ(client(r).summary->timing().ttft_us(), 100000u);
+  EXPECT_EQ(client(r).summary->timing.ttft_us, 100000u);
 }
 
 TEST_F(RouterCoreTest, AReservationBeforeTokenOneHoldsNothingBack) {
@@ -102,8 +102,8 @@ TEST_F(RouterCoreTest, AFirstTokenThatEndsTheAnswerNeedsNoDecode) {
   h.Ticket(h.PrefillLeg());
   h.First(h.PrefillLeg(), v1::FINISH_REASON_LENGTH);
   ExpectAnswer(r, 5, 1);
-  EXPECT_EQ(client(r).summary->decode_worker(), "");
-  EXPECT_EQ(client(r).summary->link(), "");
+  EXPECT_EQ(client(r).summary->decode_worker, "");
+  EXPECT_EQ(client(r).summary->link, "");
 }
 
 TEST_F(RouterCoreTest, PrefillMayEndBeforeDecodeShowsAnything) {
@@ -138,7 +138,7 @@ TEST_F(RouterCoreTest, CachedTokensAreKnownFromTheTicketOn) {
   h.Ticket(h.PrefillLeg(), 32);
   h.FinishDecode(h.DecodeLeg());
   ExpectAnswer(r, 40, 4);
-  EXPECT_EQ(client(r).summary->usage().cached_tokens(), 32u);
+  EXPECT_EQ(client(r).summary->usage.cached_tokens, 32u);
 }
 
 TEST_F(RouterCoreTest, UnsetMaxTokensGoesToTheEndOfWhatAPairHolds) {
@@ -256,7 +256,7 @@ TEST_F(RouterCoreTest, AGapOrANonsenseTokenSendsTheRequestBack) {
     EXPECT_EQ(fresh.core.counters().data_loss, 1u);
     fresh.RunToEnd();
     EXPECT_EQ(fresh.clients.at(r).tokens, Continuation(Prompt(5), 6)) << position;
-    EXPECT_EQ(fresh.clients.at(r).summary->migrations(), 1u);
+    EXPECT_EQ(fresh.clients.at(r).summary->migrations, 1u);
   }
 }
 

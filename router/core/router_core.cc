@@ -269,7 +269,7 @@ void RouterCore::Impl::RunOnce(absl::Time now) {
 
 void RouterCore::Impl::Arrive(ClientArrived event) {
   CheckedRequest& checked = event.checked;
-  if (checked.mode == v1::SERVING_MODE_UNSPECIFIED) checked.mode = core.options.mode;
+  if (checked.mode == ServingMode::kUnspecified) checked.mode = core.options.mode;
   const int answers = checked.answers;
   const auto shared = std::make_shared<const CheckedRequest>(std::move(checked));
   clients.Open(event.request, answers);

@@ -8,11 +8,11 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "baton/v1/inference.pb.h"
 #include "router/core/callers.h"
 #include "router/core/request_metrics.h"
 #include "router/core/routing_policy.h"
 #include "router/core/served_identity.h"
+#include "router/core/serving_mode.h"
 #include "router/core/text_decoder.h"
 
 namespace baton {
@@ -22,12 +22,12 @@ struct RouterCoreOptions {
   std::string model_name = "model";
   int context_tokens = 0;  // The model's limit for prompt and answer together; 0: none.
   int vocab = 0;           // Size of the vocabulary. Larger token ids from a worker are DataLoss.
-  // Makes the decoder of one answer to `prompt`. Null: answers have no text, and stop strings do
-  // nothing.
-  std::function<TextDecoder(absl::Span<const TokenId> prompt)> new_decoder;
+  // Makes the decoder of one answer to `prompt`; with `skip_special`, special tokens give no text.
+  // Null: answers have no text, and stop strings do nothing.
+  std::function<TextDecoder(absl::Span<const TokenId> prompt, bool skip_special)> new_decoder;
 
   // Mode of requests that name no mode.
-  v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;
+  ServingMode mode = ServingMode::kDisaggregated;
   // In mode AUTO, the decode worker computes a prompt of at most `auto_prompt_tokens`, and one of
   // which it has cached some, and all but at most `auto_uncached_tokens`. It also computes longer
   // prompts while every prefill worker has more than `auto_queue_tokens` waiting.

@@ -277,7 +277,7 @@ class Storm {
       CheckedRequest request = CoreHarness::Request(
           std::vector<TokenId>(1 + random_() % 9, static_cast<TokenId>(random_() % 100)),
           1 + static_cast<int>(random_() % 12));
-      request.mode = static_cast<v1::ServingMode>(random_() % 4);
+      request.mode = static_cast<ServingMode>(random_() % 4);
       if (Chance(20)) request.deadline = h_.now + absl::Milliseconds(random_() % 3000);
       if (Chance(20)) request.answers = 2 + static_cast<int>(random_() % 2);
       if (Chance(25)) request.sampling.prompt_logprobs = 2;

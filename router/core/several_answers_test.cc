@@ -33,13 +33,13 @@ TEST_F(SeveralAnswersTest, ComeAsOneStreamEachOnItsOwn) {
   for (uint32_t index = 0; index < 3; ++index) {
     EXPECT_EQ(answer(r, index).tokens, Continuation(Prompt(5), 8, index));
     ASSERT_TRUE(answer(r, index).summary);
-    EXPECT_EQ(answer(r, index).summary->usage().completion_tokens(), 8u);
-    EXPECT_EQ(answer(r, index).summary->seed(), 7u);
+    EXPECT_EQ(answer(r, index).summary->usage.completion_tokens, 8u);
+    EXPECT_EQ(answer(r, index).summary->seed, 7u);
     // Only the answer that ends last, which has index 0 here, reports the total.
-    EXPECT_EQ(answer(r, index).summary->has_total(), index == 0);
+    EXPECT_EQ(answer(r, index).summary->total.has_value(), index == 0);
   }
-  EXPECT_EQ(client(r).summary->total().prompt_tokens(), 5u);
-  EXPECT_EQ(client(r).summary->total().completion_tokens(), 24u);
+  EXPECT_EQ(client(r).summary->total->prompt_tokens, 5u);
+  EXPECT_EQ(client(r).summary->total->completion_tokens, 24u);
   EXPECT_TRUE(AtRest());
 }
 
@@ -65,7 +65,7 @@ TEST_F(SeveralAnswersTest, EachMigratesOnItsOwn) {
   h.RunToEnd(again);
   for (uint32_t index = 0; index < 2; ++index) {
     EXPECT_EQ(answer(r, index).tokens, Continuation(Prompt(5), 8, index));
-    EXPECT_EQ(answer(r, index).summary->migrations(), index);
+    EXPECT_EQ(answer(r, index).summary->migrations, index);
   }
   EXPECT_TRUE(client(r).status->ok());
   EXPECT_TRUE(AtRest());

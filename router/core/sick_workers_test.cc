@@ -165,7 +165,7 @@ class SickWorkersTest : public RouterCoreTest {
   // Attaches decode workers d1, d2 and so on, which compute prompts too.
   void Attach(int workers) {
     RouterCoreOptions options = CoreHarness::Options();
-    options.mode = v1::SERVING_MODE_COLOCATED;
+    options.mode = ServingMode::kColocated;
     options.policy = RoutingPolicyKind::kRoundRobin;
     options.metrics = &metrics_;
     hub_ = std::make_unique<CoreHarness>(options);

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "baton/v1/inference.pb.h"
+#include "router/core/phase_micros.h"
 
 namespace baton {
 
@@ -17,9 +17,33 @@ struct LatencyTargets {
   bool any() const { return ttft || tpot; }
 };
 
-// Reads the targets. Returns InvalidArgument for a target that is not a number of milliseconds
-// above 0 and up to 1e9. Any thread.
-absl::StatusOr<LatencyTargets> SloFromProto(const v1::Slo& slo);
+// The phase of a request to which a missed latency target is attributed. The values are those of
+// v1::SloPhase.
+enum class SloPhase {
+  kUnspecified = 0,  // No target was missed.
+  kQueue = 1,        // Waited too long until a worker began with the prompt.
+  kPrefill = 2,      // Computing the prompt alone took longer than the target.
+  // Waited too long for a decode worker with free blocks, or for the KV to arrive.
+  kHandover = 3,
+  kDecodeWait = 4,  // Waited too long for a place in the batch.
+  kDecode = 5,      // The decode steps alone took longer than the target.
+  kOther = 6,       // A worker broke off an attempt, or the client read too slowly.
+};
+inline constexpr size_t kSloPhases = 7;
+
+struct SloVerdict {
+  std::optional<bool> ttft_met;  // Set if the request has this target.
+  std::optional<bool> tpot_met;  // The same; true for answers of one token.
+  // If both targets were missed, the phase for TTFT.
+  SloPhase lost_to = SloPhase::kUnspecified;
+
+  bool met() const { return ttft_met.value_or(true) && tpot_met.value_or(true); }
+};
+
+// Reads the targets, in milliseconds. Returns InvalidArgument, with the parameter's name, for one
+// that is not above 0 and up to 1e9. Any thread.
+absl::StatusOr<LatencyTargets> TargetsFromMs(std::optional<double> ttft_ms,
+                                             std::optional<double> tpot_ms);
 
 // Decides whether an answer of `tokens` tokens met its targets. If not, attributes the miss to a
 // phase: `lost_to` of the verdict. If both targets were missed, explains the missed TTFT.
@@ -34,7 +58,7 @@ absl::StatusOr<LatencyTargets> SloFromProto(const v1::Slo& slo);
 // `at_first` is `timing` as it was when the first token was shown. It is needed because `timing`
 // goes on growing: if a worker is lost later, the next attempt adds its own phases. TTFT is
 // explained only by time before the first token, and TPOT only by time after it. Any thread.
-v1::SloVerdict JudgeSlo(const LatencyTargets& targets, const v1::Timing& at_first,
-                        const v1::Timing& timing, size_t tokens);
+SloVerdict JudgeSlo(const LatencyTargets& targets, const PhaseMicros& at_first,
+                    const PhaseMicros& timing, size_t tokens);
 
 }  // namespace baton

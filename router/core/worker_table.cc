@@ -152,9 +152,9 @@ int64_t Worker::capacity_tokens() const {
   return std::min<int64_t>(registration.context_tokens(), pool);
 }
 
-int IdentityWorkers::Usable(v1::ServingMode mode) const {
-  if (mode == v1::SERVING_MODE_DISAGGREGATED) return pairs;
-  if (mode == v1::SERVING_MODE_COLOCATED) return ready_decode;
+int IdentityWorkers::Usable(ServingMode mode) const {
+  if (mode == ServingMode::kDisaggregated) return pairs;
+  if (mode == ServingMode::kColocated) return ready_decode;
   return ready_decode + paired_prefill;
 }
 
@@ -501,7 +501,7 @@ bool WorkerTable::AnyPlace(Role role, const std::set<ModelIdentity>& identities,
 }
 
 WorkerTable::Duties WorkerTable::DutiesOf(const std::optional<ModelIdentity>& identity,
-                                          v1::ServingMode mode, absl::Time now) const {
+                                          ServingMode mode, absl::Time now) const {
   Duties duties;
   int queues[2] = {}, full = 0;
   for (const auto& [key, worker] : workers_) {
@@ -511,7 +511,7 @@ WorkerTable::Duties WorkerTable::DutiesOf(const std::optional<ModelIdentity>& id
     const uint64_t batch = worker.registration.max_batch();
     full += !worker.prefill() && batch > 0 && static_cast<uint64_t>(worker.legs) >= batch;
   }
-  const bool at_prefill = mode != v1::SERVING_MODE_COLOCATED && duties.prefill > 0;
+  const bool at_prefill = mode != ServingMode::kColocated && duties.prefill > 0;
   const int computing = at_prefill ? duties.prefill : duties.decode;
   duties.prompts_queue = computing > 0 && queues[at_prefill] == computing;
   duties.batches_full = duties.decode > 0 && full == duties.decode;
@@ -621,14 +621,14 @@ std::vector<std::pair<AttachKey, v1::Peers>> WorkerTable::ChangedPeers(bool pair
 
 WorkerTable::Use WorkerTable::UseOf(const Worker& worker,
                                     const std::optional<ModelIdentity>& served,
-                                    v1::ServingMode mode) const {
+                                    ServingMode mode) const {
   if (worker.identity != served) return Use::kOtherIdentity;
-  const bool alone = !worker.prefill() && mode != v1::SERVING_MODE_DISAGGREGATED;
+  const bool alone = !worker.prefill() && mode != ServingMode::kDisaggregated;
   if (!alone && !paired_.contains(worker.name.key)) return Use::kNoPartner;
   return worker.health.ejected() ? Use::kEjected : Use::kUsed;
 }
 
-void WorkerTable::CountStates(const std::optional<ModelIdentity>& served, v1::ServingMode mode,
+void WorkerTable::CountStates(const std::optional<ModelIdentity>& served, ServingMode mode,
                               absl::Time now, RequestMetrics* metrics) const {
   int states[2][std::size(RequestMetrics::kWorkerStates)] = {};
   int unused[2][std::size(RequestMetrics::kUnusedReasons)] = {};

@@ -33,10 +33,10 @@ struct Worker {
   ModelIdentity identity;
   v1::Registration registration;
   v1::LoadReport load;
-  absl::Time reported;     // Time of the last message on its Attach stream.
+  absl::Time reported;  // Time of the last message on its Attach stream.
   // Time since which its reports have said that nothing waits there.
   absl::Time empty_since = absl::InfinitePast();
-  AttachKey attach = 0;    // 0: no stream is open.
+  AttachKey attach = 0;  // 0: no stream is open.
   // Another process has answered at its address since its last report.
   bool doubted = false;
   absl::Time detached_at;  // Meaningful while `attach` is 0.
@@ -113,7 +113,7 @@ struct IdentityWorkers {
   // Returns the number by which the served identity is chosen in `mode`. Disaggregated: pairs.
   // Colocated: ready decode workers. Auto: ready decode workers, plus the prefill workers paired
   // with them.
-  int Usable(v1::ServingMode mode) const;
+  int Usable(ServingMode mode) const;
 };
 
 // Owns the records of the workers that have attached. Knows which workers can work together, and
@@ -254,7 +254,7 @@ class WorkerTable {
     bool prompts_queue = false;
     bool batches_full = false;  // Each decode worker has as many RPCs as places in its batch.
   };
-  Duties DutiesOf(const std::optional<ModelIdentity>& identity, v1::ServingMode mode,
+  Duties DutiesOf(const std::optional<ModelIdentity>& identity, ServingMode mode,
                   absl::Time now) const;
   // Tokens of the prompts that this router has sent to workers and that are not computed yet.
   uint64_t WaitingPromptTokens() const;
@@ -288,21 +288,21 @@ class WorkerTable {
   // Returns a sentence for each ready worker that gets no request while the router serves the
   // identity `served` in `mode`. After kMaxUnused sentences, one more gives the number of the other
   // workers.
-  std::vector<std::string> Unused(const std::optional<ModelIdentity>& served, v1::ServingMode mode,
+  std::vector<std::string> Unused(const std::optional<ModelIdentity>& served, ServingMode mode,
                                   absl::Time now) const;
   // Returns a sentence for each ready worker that has failed requests in the last minute, for those
   // that failed most; at most kMaxUnused.
   std::vector<std::string> Failing(absl::Time now) const;
 
   // Sets the gauges of workers by state, and of ready workers without requests by reason.
-  void CountStates(const std::optional<ModelIdentity>& served, v1::ServingMode mode, absl::Time now,
+  void CountStates(const std::optional<ModelIdentity>& served, ServingMode mode, absl::Time now,
                    RequestMetrics* metrics) const;
 
  private:
   // Use of a ready worker: it gets requests, or the reason why it gets none.
   enum class Use { kUsed, kOtherIdentity, kNoPartner, kEjected };
   Use UseOf(const Worker& worker, const std::optional<ModelIdentity>& served,
-            v1::ServingMode mode) const;
+            ServingMode mode) const;
 
   // The largest capacity of the ready workers. A smaller value counts only once it has lasted for
   // `keep`: requests that fit only one worker must not fail while that worker restarts. While no

@@ -148,7 +148,7 @@ std::string WorkerTable::Missing(const Need& need, bool pair, bool begun, absl::
 }
 
 std::vector<std::string> WorkerTable::Unused(const std::optional<ModelIdentity>& served,
-                                             v1::ServingMode mode, absl::Time now) const {
+                                             ServingMode mode, absl::Time now) const {
   std::vector<std::string> sentences;
   size_t more = 0;
   for (const auto& [key, worker] : workers_) {

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
+#include "common/base/overloaded.h"
 #include "common/rpc/limits.h"
 #include "gtest/gtest.h"
 #include "router/core/router_core.h"
@@ -44,8 +45,8 @@ struct ClientSide {
   std::vector<v1::Token> scores;  // Prompt tokens with logprobs.
   std::string text;
   int accepted = 0;
-  std::optional<v1::Finished> finished;
-  std::optional<v1::Summary> summary;
+  std::optional<AnswerFinished> finished;
+  std::optional<AnswerSummary> summary;
   std::optional<absl::Status> status;
   bool reads = true;  // If true, takes every message as soon as it is sent.
   bool owes = false;  // A message was sent that this client has not taken.
@@ -99,7 +100,7 @@ class CoreHarness {
     options.context_tokens = 4096;
     options.vocab = kHarnessVocab;
     // The text of token t is its number and a blank, so that a test can read texts back.
-    options.new_decoder = [](absl::Span<const TokenId>) {
+    options.new_decoder = [](absl::Span<const TokenId>, bool) {
       return TextDecoder{[](TokenId id) { return absl::StrCat(id, " "); },
                          [] { return std::string(); }};
     };
@@ -412,34 +413,41 @@ class CoreHarness {
     core.Handle(ClientGone{key}, now);
   }
 
-  void ToClient(RequestKey key, const v1::GenerateEvent& event) {
+  void ToClient(RequestKey key, const ClientEvent& event) {
     ClientSide& client = clients.at(key);
     ASSERT_FALSE(client.status) << "something was sent after the status";
-    const uint32_t index = event.delta().index() + event.finished().index() +
-                           event.summary().index();  // At most one of the three is not 0.
-    ClientSide& answer = index == 0 ? client : client.others[index];
-    if (event.has_prompt_logprobs()) {
-      ASSERT_TRUE(client.tokens.empty());
-      for (const v1::Token& token : event.prompt_logprobs().tokens()) {
-        client.scores.push_back(token);
-      }
-    } else if (event.has_accepted()) {
-      ++client.accepted;
-    } else if (event.has_delta()) {
-      ASSERT_FALSE(answer.finished);
-      answer.text += event.delta().text();
-      for (const v1::Token& token : event.delta().tokens()) {
-        answer.tokens.push_back(token.token_id());
-        answer.positions.push_back(token.position());
-      }
-    } else if (event.has_finished()) {
-      ASSERT_FALSE(answer.finished);
-      answer.finished = event.finished();
-    } else if (event.has_summary()) {
-      ASSERT_TRUE(answer.finished);
-      answer.summary = event.summary();
-    }
-    if (event.has_finished() || event.has_summary()) return;
+    const auto answer = [&client](uint32_t index) -> ClientSide& {
+      return index == 0 ? client : client.others[index];
+    };
+    bool last = false;
+    std::visit(Overloaded{[&](const AnswerAccepted&) { ++client.accepted; },
+                          [&](const PromptLogprobs& scores) {
+                            ASSERT_TRUE(client.tokens.empty());
+                            client.scores.insert(client.scores.end(), scores.tokens.begin(),
+                                                 scores.tokens.end());
+                          },
+                          [&](const AnswerDelta& delta) {
+                            ClientSide& side = answer(delta.index);
+                            ASSERT_FALSE(side.finished);
+                            ASSERT_EQ(delta.text_ends.size(), delta.tokens.size());
+                            side.text += delta.text;
+                            for (const v1::Token& token : delta.tokens) {
+                              side.tokens.push_back(token.token_id());
+                              side.positions.push_back(token.position());
+                            }
+                          },
+                          [&](const AnswerFinished& finished) {
+                            ASSERT_FALSE(answer(finished.index).finished);
+                            answer(finished.index).finished = finished;
+                            last = true;
+                          },
+                          [&](const AnswerSummary& summary) {
+                            ASSERT_TRUE(answer(summary.index).finished);
+                            answer(summary.index).summary = summary;
+                            last = true;
+                          }},
+               event);
+    if (last) return;
     if (client.reads) {
       core.Handle(ClientWritable{key}, now);
     } else {

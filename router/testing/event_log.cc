@@ -72,26 +72,29 @@ std::string LineOf(LegKey leg, const v1::DecodeEvent& event) {
               finished.decode_wait_us(), finished.decode_us());
 }
 
-std::string LineOf(RequestKey request, const v1::GenerateEvent& event) {
-  if (event.has_accepted()) return Line("send_accepted", request, event.accepted().prompt_tokens());
-  if (event.has_prompt_logprobs()) {
-    return Line("send_scores", request) + Tokens(event.prompt_logprobs().tokens());
-  }
-  if (event.has_delta()) {
-    return Line("send_tokens", request, event.delta().index()) + Tokens(event.delta().tokens());
-  }
-  if (event.has_finished()) {
-    return Line("send_finished", request, event.finished().index(),
-                static_cast<int>(event.finished().reason()), event.finished().stop_token_id());
-  }
-  const v1::Summary& summary = event.summary();
-  const v1::Timing& timing = summary.timing();
-  return Line("send_summary", request, summary.index(), summary.usage().completion_tokens(),
-              summary.total().completion_tokens(), summary.migrations(),
-              static_cast<int>(summary.mode()), static_cast<int>(summary.slo().lost_to()),
-              timing.queue_us(), timing.prefill_us(), timing.handover_hidden_us(),
-              timing.handover_exposed_us(), timing.decode_wait_us(), timing.decode_us(),
-              timing.ttft_us(), timing.total_us());
+std::string LineOf(RequestKey request, const ClientEvent& event) {
+  return std::visit(
+      Overloaded{
+          [&](const AnswerAccepted& e) { return Line("send_accepted", request, e.prompt_tokens); },
+          [&](const PromptLogprobs& e) { return Line("send_scores", request) + Tokens(e.tokens); },
+          [&](const AnswerDelta& e) {
+            return Line("send_tokens", request, e.index) + Tokens(e.tokens);
+          },
+          [&](const AnswerFinished& e) {
+            return Line("send_finished", request, e.index, static_cast<int>(e.reason),
+                        e.stop_token.value_or(0));
+          },
+          [&](const AnswerSummary& e) {
+            const PhaseMicros& t = e.timing;
+            return Line("send_summary", request, e.index, e.usage.completion_tokens,
+                        e.total.value_or(TokenUsage()).completion_tokens, e.migrations,
+                        static_cast<int>(e.mode),
+                        static_cast<int>(e.slo.value_or(SloVerdict()).lost_to), t.queue_us,
+                        t.prefill_us, t.handover_hidden_us, t.handover_exposed_us, t.decode_wait_us,
+                        t.decode_us, t.ttft_us, t.total_us);
+          },
+      },
+      event);
 }
 
 std::string LineOf(const v1::LoadReport& load, AttachKey attach) {

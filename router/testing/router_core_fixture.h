@@ -31,7 +31,7 @@ class RouterCoreTest : public ::testing::Test {
     }
     ASSERT_TRUE(client(key).finished);
     ASSERT_TRUE(client(key).summary);
-    EXPECT_EQ(client(key).summary->usage().completion_tokens(), static_cast<uint32_t>(tokens));
+    EXPECT_EQ(client(key).summary->usage.completion_tokens, static_cast<uint32_t>(tokens));
     EXPECT_TRUE(AtRest());
   }
   void ExpectFailed(RequestKey key, absl::StatusCode code, const std::string& words) {

@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "router/core/answer_so_far.h"
-#include "router/request_check.h"
+#include "router/door/request_check.h"
 
 namespace baton {
 namespace {
@@ -106,21 +106,27 @@ class AnswerTextTest : public ::testing::TestWithParam<std::string> {
     return tokenizer_->Encode(text, {.parse_special = Below(2) == 0, .add_special = false}).value();
   }
 
-  v1::GenerateRequest AnyRequest() {
-    v1::GenerateRequest request;
+  Ids AnyTokens(size_t count) {
+    Ids ids;
+    while (ids.size() < count) ids.push_back(AnyToken());
+    return ids;
+  }
+
+  ClientRequest AnyRequest() {
+    ClientRequest request;
     switch (Below(8)) {
       case 0:  // may end within a character
-        for (size_t i = 0, n = 1 + Below(6); i < n; ++i) {
-          request.mutable_token_ids()->add_ids(AnyToken());
-        }
+        request.prompt = AnyTokens(1 + Below(6));
         break;
       case 1:  // has no text
-        request.mutable_token_ids()->add_ids(special_.front());
+        request.prompt = Ids{special_.front()};
         break;
       default:
-        for (size_t i = 0, n = 1 + Below(4); i < n; ++i) request.mutable_text()->append(AnyText());
+        std::string text;
+        for (size_t i = 0, n = 1 + Below(4); i < n; ++i) text += AnyText();
+        request.prompt = std::move(text);
     }
-    v1::SamplingParams& sampling = *request.mutable_sampling();
+    v1::SamplingParams& sampling = request.sampling;
     sampling.set_temperature(1);
     sampling.set_seed(random_());
     if (Below(4) != 0) sampling.set_max_tokens(1 + Below(40));
@@ -138,8 +144,8 @@ class AnswerTextTest : public ::testing::TestWithParam<std::string> {
 
   // Returns what the "model" would like to say next, as tokens: texts of kTexts, often behind one
   // another, spelled in bytes, or in a few bytes that are no character.
-  Ids AnyWish(const v1::GenerateRequest& request) {
-    const auto& sampling = request.sampling();
+  Ids AnyWish(const ClientRequest& request) {
+    const auto& sampling = request.sampling;
     switch (Below(6)) {
       case 5:
         if (Below(8) == 0) return {special_.back()};
@@ -187,7 +193,7 @@ class AnswerTextTest : public ::testing::TestWithParam<std::string> {
     std::string text() const { return absl::StrJoin(pieces, ""); }
   };
 
-  Answer Play(const CheckedRequest& checked, const v1::GenerateRequest& request) {
+  Answer Play(const CheckedRequest& checked, const ClientRequest& request) {
     const auto decoder =
         std::make_shared<StreamDecoder>(StreamDecoder::ForAnswer(tokenizer_.get(), checked.prompt));
     AnswerSoFar so_far(checked.prompt.size(), checked.sampling, checked.stop,
@@ -223,11 +229,11 @@ class AnswerTextTest : public ::testing::TestWithParam<std::string> {
       const auto took = so_far.Take(token, max_tokens);
       EXPECT_TRUE(took == AnswerSoFar::Took::kNew || took == AnswerSoFar::Took::kStopped);
       answer.ids.push_back(sampled->id);
-      answer.pieces.push_back(so_far.TakePending().text());
+      answer.pieces.push_back(so_far.TakePending().text);
     }
     answer.end = so_far.Complete(max_tokens).value_or(AnswerEnd());
     so_far.Close();
-    answer.pieces.push_back(so_far.TakePending().text());
+    answer.pieces.push_back(so_far.TakePending().text);
     answer.matched_stop = so_far.matched_stop();
     return answer;
   }
@@ -243,7 +249,7 @@ class AnswerTextTest : public ::testing::TestWithParam<std::string> {
   }
 
   void Check(const CheckedRequest& checked, const Answer& answer);
-  void CheckBans(const v1::GenerateRequest& request, const Answer& answer);
+  void CheckBans(const ClientRequest& request, const Answer& answer);
 
   std::unique_ptr<const Tokenizer> tokenizer_;
   ServedModel model_;
@@ -324,11 +330,11 @@ void AnswerTextTest::Check(const CheckedRequest& checked, const Answer& answer) 
 
 // Checks that no answer holds a banned word, spelled as the tokeniser spells it at the start of the
 // answer, behind a blank, a newline, a bracket or a byte token.
-void AnswerTextTest::CheckBans(const v1::GenerateRequest& request, const Answer& answer) {
+void AnswerTextTest::CheckBans(const ClientRequest& request, const Answer& answer) {
   const auto encode = [&](const std::string& text) {
     return tokenizer_->Encode(text, {.add_special = false}).value();
   };
-  for (const std::string& word : request.sampling().bad_words()) {
+  for (const std::string& word : request.sampling.bad_words()) {
     const Ids alone = encode(word);
     for (size_t i = 0; i < answer.ids.size(); ++i) {
       const auto follows = [&](const Ids& ids) {
@@ -360,14 +366,15 @@ void AnswerTextTest::CheckBans(const v1::GenerateRequest& request, const Answer&
 
 TEST_P(AnswerTextTest, IsWhatDecodingAddsToThePrompt) {
   for (int i = 0; i < 1700; ++i) {
-    const v1::GenerateRequest request = AnyRequest();
+    const ClientRequest request = AnyRequest();
     model_.config.generation.end_tokens = {special_.back()};
     model_.config.generation.max_new_tokens = 20;
     const auto checked =
         CheckRequest(request, model_, {}, absl::UnixEpoch(), absl::InfiniteFuture());
     ASSERT_TRUE(checked.ok()) << checked.status();
     const Answer answer = Play(*checked, request);
-    SCOPED_TRACE(absl::StrCat("answer ", i, " to ", request.ShortDebugString(), ": ",
+    SCOPED_TRACE(absl::StrCat("answer ", i, " to ", absl::StrJoin(checked->prompt, ","), " with ",
+                              request.sampling.ShortDebugString(), ": ",
                               absl::StrJoin(answer.ids, ",")));
     for (const std::string& piece : answer.pieces) EXPECT_TRUE(IsUtf8(piece));
     Check(*checked, answer);
@@ -400,7 +407,7 @@ std::pair<std::string, size_t> Play(const Tokenizer& tokenizer, const std::strin
     if (answer.Take(token, 100) == AnswerSoFar::Took::kStopped) break;
   }
   answer.Close();
-  return {answer.TakePending().text(), answer.tokens().size()};
+  return {answer.TakePending().text, answer.tokens().size()};
 }
 
 TEST(AnswerOfALlama2FormTest, ContinuesItsPromptAndStopsAtOnce) {

@@ -22,6 +22,9 @@ constexpr size_t kMaxAlternatives = 64;  // Max number of alternatives of one me
 constexpr absl::string_view kTellers[] = {"Fail",          "Refuse",     "RefuseCommandLine",
                                           "RefuseToStart", "SayFailure", "Refused"};
 
+// The same for functions whose first argument is the name of a parameter.
+constexpr absl::string_view kParameterTellers[] = {"BadParameter", "TooLong"};
+
 // Names of functions of common/model and common/tokenizer that refuse a file.
 constexpr absl::string_view kRefusers[] = {"Bad",  "Error",       "ErrorAt",
                                            "Fail", "Unsupported", "WrongType"};
@@ -356,9 +359,12 @@ std::vector<SourceMessage> MessagesOfProgram(absl::string_view source) {
     const size_t begin = at;
     while (at < text.size() && IsWord(text[at])) ++at;
     if (at == text.size() || text[at] != '(') continue;
-    if (!IsTeller(text, begin, text.substr(begin, at - begin))) continue;
+    const absl::string_view word = text.substr(begin, at - begin);
+    const bool names_parameter = absl::c_linear_search(kParameterTellers, word);
+    if (!names_parameter && !IsTeller(text, begin, word)) continue;
     const size_t end = AfterBrackets(text, at);
     std::vector<Part> arguments = Split(text.substr(at + 1, end - at - 2), ",");
+    if (names_parameter) arguments.erase(arguments.begin());
     if (arguments.size() > 2) arguments.resize(2);
     for (const Part& argument : arguments) {
       for (std::string& one : TextsOf(argument.text)) Add(text, begin, std::move(one), &messages);

@@ -51,6 +51,13 @@ TEST(MessagesOfProgramTest, LeavesOutWhatIsNoMessage) {
               IsEmpty());
 }
 
+TEST(MessagesOfProgramTest, TheNameOfAParameterIsNoMessage) {
+  EXPECT_THAT(Texts(MessagesOfProgram(R"cc(
+                return BadParameter("prompt", absl::StrCat("it has ", n, " tokens"));
+              )cc")),
+              ElementsAre("it has … tokens"));
+}
+
 TEST(MessagesOfProgramTest, KnowsTheLine) {
   EXPECT_EQ(MessagesOfProgram("\n\nFail(\"too late\", now);")[0].line, 3);
 }

@@ -226,9 +226,9 @@ TEST(TroubleshootingTest, EveryRefusalOfTheLoadTesterHasARow) {
 TEST(TroubleshootingTest, EveryRefusalOfARequestHasARow) {
   const size_t found =
       ExpectRows({.messages_of = MessagesOfProgram,
-                  .files = {"common/sampling/sampling_options.cc", "router/inference_service.cc",
-                            "router/request_check.cc", "router/core/router_core.cc",
-                            "router/core/slo_verdict.cc"}});
+                  .files = {"common/sampling/sampling_options.cc", "router/door/door.cc",
+                            "router/door/request_check.cc", "router/grpc/client_messages.cc",
+                            "router/core/router_core.cc", "router/core/slo_verdict.cc"}});
   EXPECT_GE(found, 30u);
 }
 

@@ -138,7 +138,7 @@ ReplayResult Replay(const Trace& trace, const ReplayOptions& options) {
       continue;
     }
     EXPECT_EQ(client->tokens, cluster.Expected(client->request)) << id;
-    reported_tokens += client->summary->usage().cached_tokens();
+    reported_tokens += client->summary->usage.cached_tokens;
     ttft.push_back(client->times.front() - client->request.arrival);
   }
   cluster.ExpectAllBack();

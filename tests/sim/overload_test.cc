@@ -18,7 +18,7 @@ namespace {
 
 // Llama 3 8B with 16-bit weights on an NVIDIA L4 (121 TFLOP/s dense, of which GEMMs reach half; 300
 // GB/s): 0.27 ms for a prompt token, 55 ms to read the weights in a decode step.
-SimCluster::Options Cluster(uint64_t seed, v1::ServingMode mode) {
+SimCluster::Options Cluster(uint64_t seed, ServingMode mode) {
   SimCluster::Options options;
   options.seed = seed;
   options.mode = mode;
@@ -45,7 +45,7 @@ struct Kind {
 
 class Load {
  public:
-  Load(uint64_t seed, v1::ServingMode mode) : Load(seed, Cluster(seed, mode)) {}
+  Load(uint64_t seed, ServingMode mode) : Load(seed, Cluster(seed, mode)) {}
   Load(uint64_t seed, const SimCluster::Options& options) : random_(seed), cluster_(options) {}
 
   // Sends requests of all kinds until `seconds` have passed.
@@ -117,9 +117,9 @@ class Load {
       };
       for (const absl::Time at : client->times) add(at, 1);
       if (client->times.empty()) continue;
-      const absl::Duration prefill =
-          client->summary ? absl::Microseconds(client->summary->timing().prefill_us())
-                          : absl::ZeroDuration();
+      const absl::Duration prefill = client->summary
+                                         ? absl::Microseconds(client->summary->timing.prefill_us)
+                                         : absl::ZeroDuration();
       const size_t prompt = client->request.prompt.size();
       for (size_t i = 0; i < prompt; ++i) {
         add(client->times.front() -
@@ -164,7 +164,7 @@ class Load {
   absl::Time begin_, end_;
 };
 
-class OverloadTest : public ::testing::TestWithParam<v1::ServingMode> {
+class OverloadTest : public ::testing::TestWithParam<ServingMode> {
  protected:
   OverloadTest() { SetLogLevel(Severity::kError); }
 };
@@ -274,7 +274,7 @@ TEST(TtftSimTest, ShortPromptsDoNotWaitForLongOnes) {
              end = seed + Setting("BATON_OVERLOAD_SEEDS", 1);
          seed < end; ++seed) {
       SimCluster::Options options =
-          Cluster(static_cast<uint64_t>(seed), v1::SERVING_MODE_DISAGGREGATED);
+          Cluster(static_cast<uint64_t>(seed), ServingMode::kDisaggregated);
       options.context = 4096;
       options.prefill_blocks = options.decode_blocks = 8192;
       Load load(static_cast<uint64_t>(seed), options);
@@ -321,8 +321,8 @@ TEST(SickWorkersSimTest, OneOfThreeDecodeWorkersGivesWhatItGivesAlone) {
   SetLogLevel(Severity::kError);
   using Health = SimCluster::Health;
   constexpr int kSeconds = 28, kWarm = 12;
-  for (const v1::ServingMode mode :
-       {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED, v1::SERVING_MODE_AUTO}) {
+  for (const ServingMode mode :
+       {ServingMode::kDisaggregated, ServingMode::kColocated, ServingMode::kAuto}) {
     SimCluster::Options options = Cluster(1, mode);
     options.prefill_workers = 2;
     options.decode_workers = 1;
@@ -342,7 +342,7 @@ TEST(SickWorkersSimTest, OneOfThreeDecodeWorkersGivesWhatItGivesAlone) {
       load.Run(kinds, kSeconds);
       load.Drain();
       const Load::Rate good = load.Good(kWarm);
-      std::cout << v1::ServingMode_Name(mode) << ", fault " << static_cast<int>(health) << ": "
+      std::cout << ServingModeName(mode) << ", fault " << static_cast<int>(health) << ": "
                 << good.answers / capacity.answers << " of " << capacity.answers
                 << " answers per second;" << load.Statuses() << "\n";
       // A silent worker keeps the requests that it got, and the blocks of their prompts at the
@@ -353,12 +353,12 @@ TEST(SickWorkersSimTest, OneOfThreeDecodeWorkersGivesWhatItGivesAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, OverloadTest,
-                         ::testing::Values(v1::SERVING_MODE_DISAGGREGATED,
-                                           v1::SERVING_MODE_COLOCATED, v1::SERVING_MODE_AUTO),
+                         ::testing::Values(ServingMode::kDisaggregated, ServingMode::kColocated,
+                                           ServingMode::kAuto),
                          [](const auto& info) {
-                           return info.param == v1::SERVING_MODE_AUTO        ? "Auto"
-                                  : info.param == v1::SERVING_MODE_COLOCATED ? "Colocated"
-                                                                             : "Disaggregated";
+                           return info.param == ServingMode::kAuto        ? "Auto"
+                                  : info.param == ServingMode::kColocated ? "Colocated"
+                                                                          : "Disaggregated";
                          });
 
 }  // namespace

@@ -86,12 +86,12 @@ class History {
         EXPECT_EQ(tokens, cluster_.Expected(one)) << request.request_id << ", answer " << index;
         ExpectLogprobs(*client, one, index);
       }
-      const uint32_t cached = client->summary->usage().cached_tokens();
-      const uint32_t decode_cached = client->summary->decode_cached_tokens();
+      const uint32_t cached = client->summary->usage.cached_tokens;
+      const uint32_t decode_cached = client->summary->decode_cached_tokens;
       // Only the first answer has logprobs of the prompt. Its retry needs none if the first attempt
       // has sent all of them.
       const bool scores = request.sampling.prompt_logprobs && request.answers == 1 &&
-                          client->summary->migrations() == 0;
+                          client->summary->migrations == 0;
       if (!request.prefix_cache || scores) {
         EXPECT_EQ(cached, 0u) << request.request_id;
       }
@@ -160,7 +160,7 @@ class History {
                       .chunk_tokens = Between(random, 1, 64),
                       .reuse_last_freed = random() % 2 == 0};
     if (random() % 3 == 0) options.long_rope_from = 40;
-    options.mode = static_cast<v1::ServingMode>(1 + random() % 3);
+    options.mode = static_cast<ServingMode>(1 + random() % 3);
     options.max_cache_changes = 1 + random() % 8;
     options.adjust_router = [policy = random()](RouterCoreOptions* router) {
       router->policy = kRoutingPolicyKinds[policy % std::size(kRoutingPolicyKinds)];
@@ -212,7 +212,7 @@ class History {
     if (Below(5) == 0) request.answers = 2 + Below(2);
     if (Below(5) == 0) request.cache_salt = Below(2) == 0 ? "a" : "b";
     if (Below(12) == 0) request.prefix_cache = false;
-    request.mode = static_cast<v1::ServingMode>(Below(4));
+    request.mode = static_cast<ServingMode>(Below(4));
     request.arrival = arrival;
     return request;
   }

@@ -14,8 +14,8 @@
 #include "common/worker/cache_proto.h"
 #include "gtest/gtest.h"
 #include "kernels/fake/fake_backend.h"
-#include "router/block_naming.h"
 #include "router/core/worker_caches.h"
+#include "router/door/block_naming.h"
 #include "tests/sim/sim_wire.h"
 
 namespace baton {
@@ -581,21 +581,26 @@ void SimCluster::Start(Router* router, StartDecode action) {
 
 void SimCluster::SendToClientNow(Router* router, SendToClient action) {
   SimClient* client = clients_.at(action.request - 1).get();
-  const uint32_t index = action.event.delta().index();
-  for (const v1::Token& token : action.event.delta().tokens()) {
-    std::vector<TokenId>& tokens = index == 0 ? client->tokens : client->others[index];
-    ASSERT_EQ(token.position(), client->request.prompt.size() + tokens.size());
-    tokens.push_back(token.token_id());
-    if (token.has_logprob()) client->logprobs[index].push_back(token.logprob());
-    if (index == 0) client->times.push_back(now_);
+  if (const auto* delta = std::get_if<AnswerDelta>(&action.event)) {
+    for (const v1::Token& token : delta->tokens) {
+      std::vector<TokenId>& tokens =
+          delta->index == 0 ? client->tokens : client->others[delta->index];
+      ASSERT_EQ(token.position(), client->request.prompt.size() + tokens.size());
+      tokens.push_back(token.token_id());
+      if (token.has_logprob()) client->logprobs[delta->index].push_back(token.logprob());
+      if (delta->index == 0) client->times.push_back(now_);
+    }
+  } else if (const auto* scores = std::get_if<PromptLogprobs>(&action.event)) {
+    for (const v1::Token& token : scores->tokens) {
+      ASSERT_TRUE(client->tokens.empty());
+      ASSERT_EQ(token.position(), client->scores.size());
+      client->scores.push_back(token);
+    }
+  } else if (const auto* finished = std::get_if<AnswerFinished>(&action.event)) {
+    client->finished = *finished;
+  } else if (const auto* summary = std::get_if<AnswerSummary>(&action.event)) {
+    client->summary = *summary;
   }
-  for (const v1::Token& token : action.event.prompt_logprobs().tokens()) {
-    ASSERT_TRUE(client->tokens.empty());
-    ASSERT_EQ(token.position(), client->scores.size());
-    client->scores.push_back(token);
-  }
-  if (action.event.has_finished()) client->finished = action.event.finished();
-  if (action.event.has_summary()) client->summary = action.event.summary();
   if (client->owes) return;
   client->owes = true;
   absl::Time taken = now_ + client->takes;

@@ -38,8 +38,8 @@ struct SimClient {
   std::map<uint32_t, std::vector<float>> logprobs;
   std::vector<v1::Token> scores;  // tokens of the prompt, with logprobs
   std::vector<absl::Time> times;
-  std::optional<v1::Finished> finished;
-  std::optional<v1::Summary> summary;
+  std::optional<AnswerFinished> finished;
+  std::optional<AnswerSummary> summary;
   std::optional<absl::Status> status;
   bool cancelled = false;
   bool owes = false;
@@ -86,7 +86,7 @@ class SimCluster {
     // Time between two messages of a worker on its prefix cache, and max names of one message.
     absl::Duration cache_interval = absl::Milliseconds(10);
     size_t max_cache_changes = 64;
-    v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;  // mode of the routers
+    ServingMode mode = ServingMode::kDisaggregated;  // mode of the routers
     // Changes the options of each router before the router is made. May be empty.
     std::function<void(RouterCoreOptions*)> adjust_router;
     // If true, the clock of every process is up to a day fast or slow, and gains or loses up to 1

@@ -50,7 +50,7 @@ class SimTest : public ::testing::Test {
     if (random_() % 8 == 0) request.sampling.prompt_logprobs = 0;
     // Half of the requests use the router's mode, which is disaggregated by default.
     const uint32_t mode = random_() % 6;
-    if (v1::ServingMode_IsValid(mode)) request.mode = static_cast<v1::ServingMode>(mode);
+    if (mode < kServingModes) request.mode = static_cast<ServingMode>(mode);
     return request;
   }
 
@@ -201,7 +201,7 @@ TEST_F(SimTest, ThreeRoutersShareTheWorkersAndEachAnswersItsClients) {
     EXPECT_EQ(client->tokens, cluster.Expected(client->request)) << id;
     ExpectOthers(cluster, *client);
     ExpectScores(cluster, *client);
-    with_hit[client->router] += client->summary->usage().cached_tokens() > 0;
+    with_hit[client->router] += client->summary->usage.cached_tokens > 0;
   }
   cluster.ExpectAllBack();
   for (size_t i = 0; i < clients.size(); i += 10) cluster.ExpectRoutersKnow(clients[i]->request);
@@ -360,7 +360,7 @@ TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) 
 // Workers of one model are replaced by workers of another model, one of each role every three
 // seconds, while requests for one or four answers keep coming. All answers of a request must come
 // from one model. No request may fail, and the router must change its model once.
-class RolloutTest : public SimTest, public ::testing::WithParamInterface<v1::ServingMode> {};
+class RolloutTest : public SimTest, public ::testing::WithParamInterface<ServingMode> {};
 
 TEST_P(RolloutTest, EveryRequestIsAnsweredByOneModel) {
   constexpr int kOfEachRole = 3;
@@ -427,11 +427,9 @@ TEST_P(RolloutTest, EveryRequestIsAnsweredByOneModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, RolloutTest,
-                         ::testing::Values(v1::SERVING_MODE_DISAGGREGATED,
-                                           v1::SERVING_MODE_COLOCATED, v1::SERVING_MODE_AUTO),
-                         [](const auto& info) {
-                           return v1::ServingMode_Name(info.param).substr(sizeof("SERVING_MODE"));
-                         });
+                         ::testing::Values(ServingMode::kDisaggregated, ServingMode::kColocated,
+                                           ServingMode::kAuto),
+                         [](const auto& info) { return std::string(ServingModeName(info.param)); });
 
 TEST_F(SimTest, ASlowTransportDelaysTheSecondTokenAndNotTheFirst) {
   std::vector<absl::Duration> first, second;
@@ -495,7 +493,7 @@ class EventLogTest : public SimTest {
         .prefill = {.max_queue = sample(2, 64), .chunk_tokens = 64, .slice_bytes = 4096},
         .decode = {.max_batch = sample(4, 24), .max_sequences = sample(2, 32)},
         .long_rope_from = sample(0, 2) == 0 ? 48 : 0,
-        .mode = static_cast<v1::ServingMode>(sample(1, 3)),
+        .mode = static_cast<ServingMode>(sample(1, 3)),
         .log = log};
     const bool slow = sample(0, 1) == 0, full = sample(0, 3) == 0, faulty = sample(0, 1) == 0;
     options.adjust_router = [slow, full](RouterCoreOptions* router) {

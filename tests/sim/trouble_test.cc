@@ -82,7 +82,7 @@ class TroubleHistory {
     options.decode = {.max_batch = Between(random, 2, 8),
                       .max_sequences = Between(random, 2, 8),
                       .chunk_tokens = Between(random, 4, 64)};
-    options.mode = static_cast<v1::ServingMode>(1 + random() % 3);
+    options.mode = static_cast<ServingMode>(1 + random() % 3);
     options.adjust_router = [queued = Between(random, 2, 20), wait = Between(random, 20, 2000),
                              ahead = Between(random, 1, 100),
                              patience = Between(random, 20, 2000)](RouterCoreOptions* router) {
@@ -128,7 +128,7 @@ class TroubleHistory {
     request.sampling.max_tokens = 1 + Below(24);
     request.sampling.seed = random_();
     if (Below(8) == 0) request.answers = 2;
-    request.mode = static_cast<v1::ServingMode>(Below(4));
+    request.mode = static_cast<ServingMode>(Below(4));
     request.arrival = arrival;
     if (Below(2) == 0) request.deadline = arrival + absl::Milliseconds(1 + Below(2000));
     return request;

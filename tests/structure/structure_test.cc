@@ -69,9 +69,12 @@ const std::map<std::string, int>& Levels() {
       {"common/worker", 13},  // Parts that both worker programs share.
       {"router/index", 13},
       {"router/core", 14},
+      {"router/door", 15},
       {"router/testing", 15},
       {"router/client", 15},
-      {"router", 16},
+      {"router/grpc", 16},
+      {"router/http", 16},
+      {"router", 17},
       {"prefill_worker", 16},
       {"decode_worker", 16},
       {"tests/shell", 17},

@@ -1,4 +1,4 @@
-#include "router/shared_budget.h"
+#include "router/door/shared_budget.h"
 
 namespace baton {
 namespace {

@@ -1,4 +1,4 @@
-#include "router/encode_pool.h"
+#include "router/door/encode_pool.h"
 
 #include <algorithm>
 #include <utility>
@@ -175,12 +175,6 @@ void EncodePool::Run() {
       changed_.SignalAll();
     }
   }
-}
-
-std::string AddressOfPeer(absl::string_view peer) {
-  const size_t port = peer.rfind(':');
-  const bool address = peer.substr(0, 5) == "ipv4:" || peer.substr(0, 5) == "ipv6:";
-  return std::string(address && port > 4 ? peer.substr(0, port) : peer);
 }
 
 }  // namespace baton

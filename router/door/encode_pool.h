@@ -32,8 +32,8 @@ namespace baton {
 class EncodePool {
  public:
   struct Options {
-    int threads = 2;                 // at least 2
-    size_t max_waiting = 1024;       // texts that wait
+    int threads = 2;            // at least 2
+    size_t max_waiting = 1024;  // texts that wait
     // Bytes of all texts that wait. A single one may have more.
     size_t max_bytes = 40 << 20;
     size_t large_bytes = 256 << 10;  // a text with more bytes is large
@@ -101,8 +101,5 @@ class EncodePool {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
-
-// Returns the address in gRPC's name of a peer, without the port.
-std::string AddressOfPeer(absl::string_view peer);
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-#include "router/block_naming.h"
+#include "router/door/block_naming.h"
 
 #include "common/kv_cache/block_namer.h"
 

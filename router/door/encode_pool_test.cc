@@ -1,4 +1,4 @@
-#include "router/encode_pool.h"
+#include "router/door/encode_pool.h"
 
 #include <atomic>
 #include <latch>
@@ -251,12 +251,6 @@ TEST_F(EncodePoolTest, ACallerMayLoseItsOnlyText) {
   EXPECT_THAT(Evicted(), ElementsAre("a"));
   EXPECT_TRUE(Submit("a", 100).ok());
   EXPECT_THAT(RunSmall(), UnorderedElementsAre("a", "b"));
-}
-
-TEST(AddressOfPeerTest, IsTheAddressWithoutThePort) {
-  EXPECT_EQ(AddressOfPeer("ipv4:127.0.0.1:5000"), "ipv4:127.0.0.1");
-  EXPECT_EQ(AddressOfPeer("ipv6:%5B::1%5D:5000"), "ipv6:%5B::1%5D");
-  EXPECT_EQ(AddressOfPeer("unix:/tmp/a:b"), "unix:/tmp/a:b");
 }
 
 }  // namespace

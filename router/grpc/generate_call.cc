@@ -1,24 +1,29 @@
-#include "router/generate_call.h"
+#include "router/grpc/generate_call.h"
 
 #include <utility>
 
+#include <grpcpp/impl/codegen/proto_utils.h>
+
 #include "common/base/check.h"
 #include "common/rpc/status.h"
+#include "router/grpc/client_messages.h"
 
 namespace baton {
 
-std::shared_ptr<GenerateCall> GenerateCall::Create(OneRequestService* service, RequestKey key,
+std::shared_ptr<GenerateCall> GenerateCall::Create(OneRequestService* service, Door* door,
+                                                   RequestKey key,
                                                    grpc::CallbackServerContext* context,
                                                    Callbacks callbacks) {
-  auto call =
-      std::shared_ptr<GenerateCall>(new GenerateCall(service, key, context, std::move(callbacks)));
+  auto call = std::shared_ptr<GenerateCall>(
+      new GenerateCall(service, door, key, context, std::move(callbacks)));
   call->self_ = call;
   return call;
 }
 
-GenerateCall::GenerateCall(OneRequestService* service, RequestKey key,
+GenerateCall::GenerateCall(OneRequestService* service, Door* door, RequestKey key,
                            grpc::CallbackServerContext* context, Callbacks callbacks)
     : OneRequestCall(service, context),
+      door_(door),
       key_(key),
       callbacks_(std::move(callbacks)),
       context_(context) {}
@@ -30,10 +35,12 @@ void GenerateCall::EndWithoutRequest(const absl::Status& status) {
   End(status);
 }
 
-void GenerateCall::Send(const v1::GenerateEvent& event) {
+void GenerateCall::Send(ClientEvent event) {
   grpc::ByteBuffer bytes;
   bool own = false;
-  BATON_CHECK(grpc::SerializationTraits<v1::GenerateEvent>::Serialize(event, &bytes, &own).ok())
+  BATON_CHECK(grpc::SerializationTraits<v1::GenerateEvent>::Serialize(ToProto(std::move(event)),
+                                                                      &bytes, &own)
+                  .ok())
       << "an event that can't be serialised";
   MutexLock lock(&mutex_);
   if (end_ || gone_) return;
@@ -75,7 +82,7 @@ void GenerateCall::OnWriteDone(bool ok) {
       writable = ok;
     }
   }
-  if (writable) callbacks_.tell(ClientWritable{key_});
+  if (writable) door_->Writable(key_);
 }
 
 void GenerateCall::OnCancel() {
@@ -83,17 +90,13 @@ void GenerateCall::OnCancel() {
     MutexLock lock(&mutex_);
     cancelled_ = true;
   }
-  callbacks_.tell(ClientCancelled{key_});
+  door_->Cancelled(key_);
   OneRequestCall::OnCancel();
 }
 
 bool GenerateCall::cancelled() {
   MutexLock lock(&mutex_);
   return cancelled_;
-}
-
-void GenerateCall::Submitted() {
-  if (cancelled()) callbacks_.tell(ClientCancelled{key_});
 }
 
 void GenerateCall::OnDone() {

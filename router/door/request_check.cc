@@ -1,14 +1,12 @@
-#include "router/request_check.h"
+#include "router/door/request_check.h"
 
 #include <algorithm>
 #include <utility>
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/wire_format_lite.h>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/error_details.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/limits.h"
@@ -27,58 +25,82 @@ constexpr int kMaxBadWords = 64;
 constexpr uint32_t kMaxAnswers = 64;
 constexpr size_t kMaxBadWordBytes = 1000;
 
-absl::StatusOr<std::vector<TokenId>> PromptTokens(const v1::GenerateRequest& request,
+absl::Status TooLong(absl::string_view parameter, const std::string& message) {
+  return WithReason(BadParameter(parameter, message), kContextLengthExceeded);
+}
+
+absl::StatusOr<std::vector<TokenId>> TokensOfText(const std::string& text,
+                                                  const ClientRequest& request,
+                                                  const ServedModel& model,
+                                                  const RequestLimits& limits,
+                                                  std::function<absl::Status()> interrupted) {
+  if (text.empty()) return BadParameter("prompt", "text is empty");
+  if (const absl::Status size = CheckTextSize("text", text, limits); !size.ok()) {
+    return WithParameter(size, "prompt");
+  }
+  absl::StatusOr<std::vector<TokenId>> encoded =
+      model.tokenizer->Encode(text, {.parse_special = request.parse_special,
+                                     .add_special = request.add_special.value_or(true),
+                                     .max_tokens = static_cast<size_t>(model.config.context - 1),
+                                     .interrupted = std::move(interrupted)});
+  if (absl::IsOutOfRange(encoded.status())) {
+    return TooLong(
+        "prompt", absl::StrCat("text: ", encoded.status().message(), "; the model's context of ",
+                               model.config.context, " tokens must hold it and at least one more"));
+  }
+  if (!encoded.ok() && !absl::IsInvalidArgument(encoded.status())) return encoded.status();
+  if (!encoded.ok()) {
+    return BadParameter("prompt", absl::StrCat("text: ", encoded.status().message()));
+  }
+  // Some published folders have a tokenizer.json with more tokens than the model.
+  for (const TokenId id : *encoded) {
+    if (id < model.config.vocab) continue;
+    return BadParameter(
+        "prompt",
+        absl::StrCat("text: it has the token \"",
+                     absl::Utf8SafeCEscape(model.tokenizer->TokenText(id)), "\" with id ", id,
+                     "; the model's vocabulary has ids 0 to ", model.config.vocab - 1));
+  }
+  return encoded;
+}
+
+absl::StatusOr<std::vector<TokenId>> TokensOfIds(const std::vector<TokenId>& ids,
+                                                 const ClientRequest& request,
+                                                 const ServedModel& model) {
+  if (request.parse_special || request.add_special) {
+    const absl::string_view option = request.parse_special ? "parse_special" : "add_special";
+    return BadParameter(
+        option,
+        absl::StrCat(option,
+                     " is set, but the prompt is token_ids; this option works only with text"));
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < model.config.vocab) continue;
+    return BadParameter(
+        "prompt", absl::StrCat("token_ids[", i, "] is ", ids[i], "; the vocabulary has ids 0 to ",
+                               model.config.vocab - 1));
+  }
+  return ids;
+}
+
+absl::StatusOr<std::vector<TokenId>> PromptTokens(const ClientRequest& request,
                                                   const ServedModel& model,
                                                   const RequestLimits& limits,
                                                   std::function<absl::Status()> interrupted) {
   std::vector<TokenId> tokens;
-  if (request.prompt_case() == v1::GenerateRequest::kText) {
-    if (request.text().empty()) return absl::InvalidArgumentError("text is empty");
-    RETURN_IF_ERROR(CheckTextSize("text", request.text(), limits));
-    absl::StatusOr<std::vector<TokenId>> encoded = model.tokenizer->Encode(
-        request.text(), {.parse_special = request.parse_special(),
-                         .add_special = !request.has_add_special() || request.add_special(),
-                         .max_tokens = static_cast<size_t>(model.config.context - 1),
-                         .interrupted = std::move(interrupted)});
-    if (absl::IsOutOfRange(encoded.status())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("text: ", encoded.status().message(), "; the model's context of ",
-                       model.config.context, " tokens must hold it and at least one more"));
-    }
-    if (!encoded.ok() && !absl::IsInvalidArgument(encoded.status())) return encoded.status();
-    if (!encoded.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("text: ", encoded.status().message()));
-    }
-    tokens = *std::move(encoded);
-    // Some published folders have a tokenizer.json with more tokens than the model.
-    for (const TokenId id : tokens) {
-      if (id < model.config.vocab) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "text: it has the token \"", absl::Utf8SafeCEscape(model.tokenizer->TokenText(id)),
-          "\" with id ", id, "; the model's vocabulary has ids 0 to ", model.config.vocab - 1));
-    }
-  } else if (request.prompt_case() == v1::GenerateRequest::kTokenIds) {
-    if (request.parse_special() || request.has_add_special()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(request.parse_special() ? "parse_special" : "add_special",
-                       " is set, but the prompt is token_ids; this option works only with text"));
-    }
-    tokens.assign(request.token_ids().ids().begin(), request.token_ids().ids().end());
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      if (tokens[i] >= 0 && tokens[i] < model.config.vocab) continue;
-      return absl::InvalidArgumentError(absl::StrCat("token_ids[", i, "] is ", tokens[i],
-                                                     "; the vocabulary has ids 0 to ",
-                                                     model.config.vocab - 1));
-    }
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) {
+    ASSIGN_OR_RETURN(tokens, TokensOfText(*text, request, model, limits, std::move(interrupted)));
+  } else if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) {
+    ASSIGN_OR_RETURN(tokens, TokensOfIds(*ids, request, model));
   } else {
-    return absl::InvalidArgumentError("the request has neither text nor token_ids");
+    return BadParameter("prompt", "the request has neither text nor token_ids");
   }
-  if (tokens.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
+  if (tokens.empty()) return BadParameter("prompt", "the prompt has no tokens");
   // Prevents an overflow when max_tokens is added to the length of the prompt later.
   if (tokens.size() >= static_cast<size_t>(model.config.context)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the prompt has ", tokens.size(), " tokens; the model's context of ",
-                     model.config.context, " tokens must hold it and at least one more"));
+    return TooLong(
+        "prompt", absl::StrCat("the prompt has ", tokens.size(), " tokens; the model's context of ",
+                               model.config.context, " tokens must hold it and at least one more"));
   }
   return tokens;
 }
@@ -88,13 +110,13 @@ using Strings = google::protobuf::RepeatedPtrField<std::string>;
 absl::Status CheckStrings(absl::string_view field, const Strings& strings, int max,
                           size_t max_bytes) {
   if (strings.size() > max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, " has ", strings.size(), " strings; at most ", max));
+    return BadParameter(field,
+                        absl::StrCat(field, " has ", strings.size(), " strings; at most ", max));
   }
   for (int i = 0; i < strings.size(); ++i) {
     if (!strings[i].empty() && strings[i].size() <= max_bytes) continue;
-    return absl::InvalidArgumentError(absl::StrCat(field, "[", i, "] has ", strings[i].size(),
-                                                   " bytes; it takes 1 to ", max_bytes));
+    return BadParameter(field, absl::StrCat(field, "[", i, "] has ", strings[i].size(),
+                                            " bytes; it takes 1 to ", max_bytes));
   }
   return absl::OkStatus();
 }
@@ -156,14 +178,14 @@ absl::Status AddBadWords(const Strings& words, const ServedModel& model,
   for (int i = 0; i < words.size(); ++i) {
     auto of_word = SequencesOf(words[i], *model.tokenizer);
     if (!of_word.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("bad_words[", i, "]: ", of_word.status().message()));
+      return BadParameter("bad_words",
+                          absl::StrCat("bad_words[", i, "]: ", of_word.status().message()));
     }
     for (std::vector<TokenId>& ids : *of_word) {
       if (ids.empty() || ids.size() > SamplingOptions::kMaxBadWordTokens) {
-        return absl::InvalidArgumentError(absl::StrCat("bad_words[", i, "] is ", ids.size(),
-                                                       " tokens; it takes 1 to ",
-                                                       SamplingOptions::kMaxBadWordTokens));
+        return BadParameter("bad_words", absl::StrCat("bad_words[", i, "] is ", ids.size(),
+                                                      " tokens; it takes 1 to ",
+                                                      SamplingOptions::kMaxBadWordTokens));
       }
       const bool sampled =
           std::all_of(ids.begin(), ids.end(), [&](TokenId id) { return id < model.config.vocab; });
@@ -173,7 +195,8 @@ absl::Status AddBadWords(const Strings& words, const ServedModel& model,
     }
   }
   if (sequences->size() > SamplingOptions::kMaxBadWords) {
-    return absl::InvalidArgumentError(
+    return BadParameter(
+        "bad_words",
         absl::StrCat("bad_words, bad_word_ids and those of the model are ", sequences->size(),
                      " sequences of tokens together; at most ", SamplingOptions::kMaxBadWords));
   }
@@ -198,9 +221,11 @@ absl::Status SetLengthDefaults(const v1::SamplingParams& params,
     checked->default_name = absl::StrCat("max_new_tokens ", *generation.max_new_tokens);
   } else if (generation.max_length) {
     if (prompt >= *generation.max_length) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "prompt of ", prompt, " tokens; generation_config.json of the model has max_length ",
-          *generation.max_length, ", which includes the prompt: give max_tokens"));
+      return TooLong(
+          "prompt",
+          absl::StrCat("prompt of ", prompt,
+                       " tokens; generation_config.json of the model has max_length ",
+                       *generation.max_length, ", which includes the prompt: give max_tokens"));
     }
     checked->default_max_tokens = *generation.max_length - prompt;
     checked->default_name = absl::StrCat("max_length ", *generation.max_length);
@@ -208,7 +233,7 @@ absl::Status SetLengthDefaults(const v1::SamplingParams& params,
   if (checked->default_max_tokens) {
     checked->default_name += " of generation_config.json";
     if (params.has_min_tokens() && sampling.min_tokens > *checked->default_max_tokens) {
-      return absl::InvalidArgumentError(absl::StrCat("min_tokens is ", sampling.min_tokens,
+      return BadParameter("min_tokens", absl::StrCat("min_tokens is ", sampling.min_tokens,
                                                      "; the model's limit is ",
                                                      checked->default_name, ": give max_tokens"));
     }
@@ -220,8 +245,8 @@ absl::Status SetLengthDefaults(const v1::SamplingParams& params,
 absl::Status CheckIds(const SamplingOptions& sampling, int vocab) {
   const auto check = [vocab](absl::string_view field, TokenId id) {
     if (id >= 0 && id < vocab) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, " has ", id, "; the vocabulary has ids 0 to ", vocab - 1));
+    return BadParameter(
+        field, absl::StrCat(field, " has ", id, "; the vocabulary has ids 0 to ", vocab - 1));
   };
   for (const TokenId id : sampling.stop_tokens) {
     RETURN_IF_ERROR(check("stop_token_ids", id));
@@ -241,73 +266,40 @@ absl::Status CheckIds(const SamplingOptions& sampling, int vocab) {
 
 absl::Status CheckModelName(absl::string_view name, const ServedModel& model) {
   if (name.empty() || name == model.name) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("model '", absl::CHexEscape(name.substr(0, 200)),
-                                          "' is not served here; this router serves '", model.name,
-                                          "'"));
+  absl::Status status = absl::NotFoundError(
+      absl::StrCat("model '", absl::CHexEscape(name.substr(0, 200)),
+                   "' is not served here; this router serves '", model.name, "'"));
+  return WithReason(WithParameter(std::move(status), "model"), kModelNotFound);
 }
 
 absl::Status CheckTextSize(absl::string_view field, absl::string_view text,
                            const RequestLimits& limits) {
   if (text.size() <= limits.text_bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      field, " has ", text.size(), " bytes; this router takes up to ", limits.text_bytes));
-}
-
-size_t MaxBytesBesideText(int context) {
-  constexpr size_t kIdBytes = 6;  // An id as a field of its own, of up to 28 bits.
-  constexpr size_t kOtherFields = 1 << 20;
-  return kIdBytes * static_cast<size_t>(context) + kOtherFields;
-}
-
-absl::Status CheckBytesBesideText(google::protobuf::io::ZeroCopyInputStream* message, size_t size,
-                                  int context) {
-  using Wire = google::protobuf::internal::WireFormatLite;
-  const size_t max = MaxBytesBesideText(context);
-  if (size <= max) return absl::OkStatus();
-  size_t text = 0;
-  google::protobuf::io::CodedInputStream in(message);
-  // Stops at the end of the message, or where it is not valid. What follows there counts as other
-  // fields.
-  while (const uint32_t tag = in.ReadTag()) {
-    if (tag ==
-        Wire::MakeTag(v1::GenerateRequest::kTextFieldNumber, Wire::WIRETYPE_LENGTH_DELIMITED)) {
-      int length = 0;
-      if (!in.ReadVarintSizeAsInt(&length)) break;
-      text +=
-          std::min(static_cast<size_t>(length), size - static_cast<size_t>(in.CurrentPosition()));
-      if (!in.Skip(length)) break;
-    } else if (!Wire::SkipField(&in, tag)) {
-      break;
-    }
-  }
-  if (size - text <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the request has ", size - text, " bytes beside its text; for a model with a context of ",
-      context, " tokens it takes up to ", max));
+  return BadParameter(field, absl::StrCat(field, " has ", text.size(),
+                                          " bytes; this router takes up to ", limits.text_bytes));
 }
 
 std::string NewRequestId() { return absl::StrCat("r", absl::Hex(RandomU64(), absl::kZeroPad16)); }
 
-int AnswersWanted(const v1::GenerateRequest& request) {
-  const bool valid = request.sampling().has_n() && request.sampling().n() >= 1 &&
-                     request.sampling().n() <= kMaxAnswers;
-  return valid ? static_cast<int>(request.sampling().n()) : 1;
+int AnswersWanted(const ClientRequest& request) {
+  const uint32_t n = request.sampling.has_n() ? request.sampling.n() : 1;
+  return n >= 1 && n <= kMaxAnswers ? static_cast<int>(n) : 1;
 }
 
-absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
-                                            const ServedModel& model, const RequestLimits& limits,
-                                            absl::Time arrival, absl::Time deadline,
+absl::StatusOr<CheckedRequest> CheckRequest(const ClientRequest& request, const ServedModel& model,
+                                            const RequestLimits& limits, absl::Time arrival,
+                                            absl::Time deadline,
                                             std::function<absl::Status()> interrupted) {
   CheckedRequest checked;
   checked.arrival = arrival;
   checked.deadline = deadline;
-  if (request.request_id().size() > kMaxIdBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("request_id has ", request.request_id().size(),
+  if (request.request_id.size() > kMaxIdBytes) {
+    return BadParameter("request_id", absl::StrCat("request_id has ", request.request_id.size(),
                                                    " bytes; at most ", kMaxIdBytes));
   }
-  checked.request_id = request.request_id().empty() ? NewRequestId() : request.request_id();
-  RETURN_IF_ERROR(CheckModelName(request.model(), model));
-  const v1::SamplingParams& params = request.sampling();
+  checked.request_id = request.request_id.empty() ? NewRequestId() : request.request_id;
+  RETURN_IF_ERROR(CheckModelName(request.model, model));
+  const v1::SamplingParams& params = request.sampling;
   for (const absl::Status& s :
        {CheckStrings("stop", params.stop(), kMaxStops, kMaxStopBytes),
         CheckStrings("bad_words", params.bad_words(), kMaxBadWords, kMaxBadWordBytes)}) {
@@ -315,19 +307,15 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
   }
   checked.stop.assign(params.stop().begin(), params.stop().end());
   if (checked.stop.empty()) checked.stop = model.config.generation.stop_strings;
-  if (!v1::ServingMode_IsValid(request.mode())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "mode is ", static_cast<int>(request.mode()),
-        "; it takes 1 (disaggregated), 2 (colocated), 3 (auto), or 0 for the router's own"));
-  }
-  checked.mode = request.mode();
-  if (request.cache_salt().size() > kMaxCacheSaltBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("cache_salt has ", request.cache_salt().size(),
+  checked.mode = request.mode;
+  if (request.cache_salt.size() > kMaxCacheSaltBytes) {
+    return BadParameter("cache_salt", absl::StrCat("cache_salt has ", request.cache_salt.size(),
                                                    " bytes; at most ", kMaxCacheSaltBytes));
   }
-  checked.cache_salt = request.cache_salt();
-  checked.prefix_cache = !request.has_prefix_cache() || request.prefix_cache();
-  ASSIGN_OR_RETURN(const LatencyTargets slo, SloFromProto(request.slo()));
+  checked.cache_salt = request.cache_salt;
+  checked.prefix_cache = request.prefix_cache;
+  checked.skip_special = request.skip_special;
+  ASSIGN_OR_RETURN(const LatencyTargets slo, TargetsFromMs(request.ttft_ms, request.tpot_ms));
   checked.slo = slo;
 
   const GenerationDefaults& generation = model.config.generation;
@@ -347,8 +335,7 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
   checked.sampling = std::move(sampling);
   if (params.has_n()) {
     if (params.n() < 1 || params.n() > kMaxAnswers) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("n is ", params.n(), "; it takes 1 to ", kMaxAnswers));
+      return BadParameter("n", absl::StrCat("n is ", params.n(), "; it takes 1 to ", kMaxAnswers));
     }
     checked.answers = static_cast<int>(params.n());
   }
@@ -360,9 +347,10 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
   RETURN_IF_ERROR(SetLengthDefaults(params, generation, &checked));
   const int64_t sum = static_cast<int64_t>(checked.prompt.size()) + checked.sampling.max_tokens;
   if (sum > model.config.context) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "prompt of ", checked.prompt.size(), " tokens and max_tokens ", checked.sampling.max_tokens,
-        " make ", sum, "; the model's context is ", model.config.context, " tokens"));
+    return TooLong("max_tokens",
+                   absl::StrCat("prompt of ", checked.prompt.size(), " tokens and max_tokens ",
+                                checked.sampling.max_tokens, " make ", sum,
+                                "; the model's context is ", model.config.context, " tokens"));
   }
   return checked;
 }

@@ -1,11 +1,9 @@
-#include "router/request_check.h"
+#include "router/door/request_check.h"
 
 #include <algorithm>
 #include <string>
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
+#include "common/base/error_details.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -27,19 +25,19 @@ class RequestCheckTest : public ::testing::Test {
     model_.config = ReadModelConfig(kDemoModel).value();
     tokenizer_ = Tokenizer::FromFile(absl::StrCat(kDemoModel, "/tokenizer.json")).value();
     model_.tokenizer = tokenizer_.get();
-    request_.mutable_token_ids()->add_ids(5);
+    request_.prompt = std::vector<TokenId>{5};
   }
   absl::StatusOr<CheckedRequest> Check() {
     return CheckRequest(request_, model_, {}, absl::UnixEpoch(), absl::InfiniteFuture());
   }
-  v1::SamplingParams& sampling() { return *request_.mutable_sampling(); }
+  v1::SamplingParams& sampling() { return request_.sampling; }
   std::vector<TokenId> Ids(const std::string& text) {
     return tokenizer_->Encode(text, {.add_special = false}).value();
   }
 
   std::unique_ptr<const Tokenizer> tokenizer_;
   ServedModel model_;
-  v1::GenerateRequest request_;
+  ClientRequest request_;
 };
 
 TEST_F(RequestCheckTest, ABadWordStandsForItsTokensInEveryPlace) {
@@ -89,9 +87,9 @@ TEST(BadWordsTest, CoverTheWordBehindEveryKindOfText) {
     model.config.vocab = tokenizer->vocab_size();
     model.config.generation = {};
     for (const std::string word : {"the", "work", "\n", " ", "!", "("}) {
-      v1::GenerateRequest request;
-      request.mutable_token_ids()->add_ids(5);
-      request.mutable_sampling()->add_bad_words(word);
+      ClientRequest request;
+      request.prompt = std::vector<TokenId>{5};
+      request.sampling.add_bad_words(word);
       const auto checked =
           CheckRequest(request, model, {}, absl::UnixEpoch(), absl::InfiniteFuture());
       ASSERT_TRUE(checked.ok()) << checked.status();
@@ -116,7 +114,7 @@ TEST_F(RequestCheckTest, TextsThatNeedATokenBeyondTheVocabularyAreRefused) {
   const TokenId fox = Ids("fox").back();
   model_.config.vocab = fox;
   model_.config.generation.end_tokens.clear();
-  request_.set_text("the fox");
+  request_.prompt = "the fox";
   const auto checked = Check();
   EXPECT_EQ(checked.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(checked.status().message()), HasSubstr("with id "));
@@ -126,7 +124,7 @@ TEST_F(RequestCheckTest, TextsThatNeedATokenBeyondTheVocabularyAreRefused) {
 
 TEST_F(RequestCheckTest, LengthsThatAreNotSetAreThoseOfGenerationConfig) {
   GenerationDefaults& generation = model_.config.generation;
-  request_.mutable_token_ids()->mutable_ids()->Add(6);  // two tokens
+  request_.prompt = std::vector<TokenId>{5, 6};
   EXPECT_EQ(Check()->default_max_tokens, std::nullopt);
 
   generation.max_length = 9;
@@ -174,16 +172,16 @@ TEST_F(RequestCheckTest, StopStringsThatAreNotSetAreThoseOfGenerationConfig) {
 
 TEST_F(RequestCheckTest, SpecialTokensInATextAreTextUnlessTheRequestSaysOtherwise) {
   const std::string text = "<|user|>What is rain?<|end_of_turn|><|assistant|>";
-  request_.set_text(text);
+  request_.prompt = text;
   const auto typed = Check();
   ASSERT_TRUE(typed.ok()) << typed.status();
   EXPECT_EQ(typed->prompt, tokenizer_->Encode(text).value());
-  request_.set_parse_special(true);
+  request_.parse_special = true;
   const auto parsed = Check();
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->prompt, tokenizer_->Encode(text, {.parse_special = true}).value());
   EXPECT_LT(parsed->prompt.size(), typed->prompt.size());
-  request_.set_add_special(false);
+  request_.add_special = false;
   const auto bare = Check();
   ASSERT_TRUE(bare.ok()) << bare.status();
   // The demo model's tokeniser adds one token at the front.
@@ -191,11 +189,55 @@ TEST_F(RequestCheckTest, SpecialTokensInATextAreTextUnlessTheRequestSaysOtherwis
   EXPECT_TRUE(tokenizer_->IsSpecial(bare->prompt.front()));
 }
 
+TEST_F(RequestCheckTest, ARefusalNamesTheParameterAndSaysIfTheContextIsTooShort) {
+  const auto expect = [this](const std::string& parameter, const std::string& reason) {
+    const absl::Status status = Check().status();
+    EXPECT_FALSE(status.ok()) << parameter;
+    EXPECT_EQ(ParameterOf(status), parameter) << status;
+    EXPECT_EQ(ReasonOf(status), reason) << status;
+  };
+  const int context = model_.config.context;
+  sampling().set_max_tokens(static_cast<uint32_t>(context));
+  expect("max_tokens", kContextLengthExceeded);
+  sampling().set_max_tokens(0);
+  expect("max_tokens", "");
+  sampling().Clear();
+  request_.prompt = std::vector<TokenId>(static_cast<size_t>(context), 5);
+  expect("prompt", kContextLengthExceeded);
+  std::string text;
+  for (int i = 0; i < context; ++i) text += "a b c d e ";
+  request_.prompt = text;
+  expect("prompt", kContextLengthExceeded);
+  for (ClientRequest request : {ClientRequest(), ClientRequest{.prompt = std::string()},
+                                ClientRequest{.prompt = std::vector<TokenId>{-1}}}) {
+    request_ = std::move(request);
+    expect("prompt", "");
+  }
+  request_ = {.model = "other", .prompt = std::string("a")};
+  expect("model", kModelNotFound);
+  request_ = {.prompt = std::string("a"), .ttft_ms = -1};
+  expect("slo.ttft_ms", "");
+  request_ = {.prompt = std::string("a"), .cache_salt = std::string(300, 's')};
+  expect("cache_salt", "");
+  request_.cache_salt.clear();
+  sampling().set_temperature(-1);
+  expect("temperature", "");
+  sampling().Clear();
+  sampling().set_n(65);
+  expect("n", "");
+  sampling().Clear();
+  sampling().add_stop("");
+  expect("stop", "");
+  sampling().Clear();
+  sampling().add_stop_token_ids(1 << 30);
+  expect("stop_token_ids", "");
+}
+
 TEST_F(RequestCheckTest, WhatIsForTextsIsRefusedWithTokenIds) {
-  request_.set_parse_special(true);
+  request_.parse_special = true;
   EXPECT_THAT(std::string(Check().status().message()), HasSubstr("parse_special is set"));
-  request_.set_parse_special(false);
-  request_.set_add_special(true);
+  request_.parse_special = false;
+  request_.add_special = true;
   EXPECT_THAT(std::string(Check().status().message()), HasSubstr("add_special is set"));
 }
 
@@ -238,69 +280,6 @@ TEST_F(RequestCheckTest, WhatIsNotSetIsTheModels) {
   sampling().set_min_tokens(0);
   EXPECT_EQ(Check()->sampling.repetition_penalty, 1);
   EXPECT_EQ(Check()->sampling.min_tokens, 0);
-}
-
-constexpr int kContext = 1000;
-
-absl::Status CheckBytes(const std::string& message, int block = -1) {
-  google::protobuf::io::ArrayInputStream in(message.data(), static_cast<int>(message.size()),
-                                            block);
-  return CheckBytesBesideText(&in, message.size(), kContext);
-}
-
-TEST(CheckBytesBesideTextTest, ATextOfAnyLengthPasses) {
-  v1::GenerateRequest request;
-  request.set_text(std::string(5 << 20, 'a'));
-  request.set_model("demo");
-  request.mutable_sampling()->add_stop(std::string(MaxBytesBesideText(kContext) - 100, 'a'));
-  const std::string message = request.SerializeAsString();
-  for (const int block : {-1, 16 << 10, 1000}) {
-    EXPECT_TRUE(CheckBytes(message, block).ok()) << CheckBytes(message, block);
-  }
-  request.mutable_sampling()->add_stop(std::string(100, 'a'));
-  const absl::Status status = CheckBytes(request.SerializeAsString());
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("bytes beside its text; for a model with a context of 1000 tokens it takes "
-                        "up to 1054576"));
-}
-
-// The longest prompt has `kContext` ids. A program may send each of them as a field of its own.
-TEST(CheckBytesBesideTextTest, AsManyIdsAsTheContextPassAndManyMoreDoNot) {
-  const auto ids = [](int count, const std::string& id) {
-    std::string list;
-    for (int i = 0; i < count; ++i) list += id;
-    std::string message = "\x22";  // token_ids
-    google::protobuf::io::StringOutputStream out(&message);
-    google::protobuf::io::CodedOutputStream coded(&out);
-    coded.WriteVarint32(static_cast<uint32_t>(list.size()));
-    coded.WriteString(list);
-    coded.Trim();
-    return message;
-  };
-  const std::string id = "\x08\xff\xff\xff\x7f";
-  v1::GenerateRequest request;
-  ASSERT_TRUE(request.ParseFromString(ids(kContext, id)));
-  EXPECT_EQ(request.token_ids().ids_size(), kContext);
-  EXPECT_TRUE(CheckBytes(ids(kContext, id)).ok());
-  const std::string many = ids(300 * kContext, id);
-  EXPECT_EQ(CheckBytes(many).code(), absl::StatusCode::kInvalidArgument);
-  // Everything behind the first fault of a message counts as other fields than the text, so this
-  // message is refused too.
-  EXPECT_EQ(CheckBytes(many.substr(0, many.size() - 1)).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(CheckBytes(std::string(many.size(), '\0')).code(), absl::StatusCode::kInvalidArgument);
-}
-
-// The parser then says what is wrong.
-TEST(CheckBytesBesideTextTest, AMessageThatIsNotValidPassesIfItIsShort) {
-  v1::GenerateRequest request;
-  request.set_text(std::string(5 << 20, 'a'));
-  const std::string message = request.SerializeAsString();
-  EXPECT_TRUE(CheckBytes(message.substr(0, message.size() - 1)).ok());
-  EXPECT_TRUE(CheckBytes(message + "\xff\xff\xff").ok());
-  EXPECT_TRUE(CheckBytes("\x1a\x7f").ok());
-  // The length of this text is that of none: it is negative.
-  EXPECT_FALSE(CheckBytes("\x1a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01" + message).ok());
 }
 
 TEST_F(RequestCheckTest, WhatIsNotSetChangesNoLogit) {
