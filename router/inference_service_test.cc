@@ -317,7 +317,8 @@ class HeldPoolTest : public ::testing::Test {
               .tell = [](CoreEvent) {},
               .refused = [this](const Refusal& refusal) { Note(refusal); }}};
   EncodePool& pool_ = door_.pool();
-  InferenceService service_{&door_, &connections_};
+  ApiKeys keys_;
+  InferenceService service_{&door_, &connections_, &keys_};
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<v1::Inference::Stub> stub_;
 };

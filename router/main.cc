@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/byte_size.h"
@@ -33,6 +34,19 @@
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
           "HOST:PORT to serve clients and workers on; port 0 takes any free port");
+ABSL_FLAG(std::string, http_listen, "",
+          "HOST:PORT to serve the OpenAI API over HTTP on; port 0 takes any free port; default: no "
+          "HTTP");
+ABSL_FLAG(bool, http_metrics, false, "serves /metrics on --http-listen, too");
+ABSL_FLAG(std::string, http_allow_origin, "",
+          "origin of web pages that browsers may show answers over HTTP to, such as "
+          "https://chat.example.com, or * for all; default: none");
+ABSL_FLAG(std::string, http_unknown_fields, "ignore",
+          "fields of HTTP requests that the router does not know: ignore (they are named in the "
+          "log and in the header x-baton-ignored-fields) or refuse");
+ABSL_FLAG(std::string, api_key_file, "",
+          "file with the API keys that clients may use, one a line, read again when it changes; "
+          "default: the key in $BATON_API_KEY, or none");
 ABSL_FLAG(std::string, model, "",
           "Hugging Face folder with tokenizer.json and config.json (required)");
 ABSL_FLAG(std::string, model_name, "",
@@ -76,9 +90,10 @@ ABSL_FLAG(
     int, max_tokens_per_minute_per_caller, 0,
     "max tokens that are computed for one caller in a minute, prompts and answers alike; then "
     "its requests are refused for a while; 0: no limit (0 to 1000000000)");
-ABSL_FLAG(bool, trust_tenant_metadata, false,
-          "callers are told apart by the metadata x-baton-tenant, where a request has it, and not "
-          "only by their addresses; for networks where clients are trusted");
+ABSL_FLAG(
+    bool, trust_tenant_metadata, false,
+    "callers are told apart by the metadata or header x-baton-tenant, where a request has it, "
+    "and not only by their addresses; for networks where clients are trusted");
 ABSL_FLAG(int, max_prompts_per_worker, 64,
           "max prompts at one worker that have no first token yet (1 to 1000000)");
 ABSL_FLAG(int, max_migrations, 64,
@@ -168,7 +183,8 @@ constexpr char kUsage[] =
 // Groups of flags, in the order in which --help shows them.
 std::vector<FlagGroup> FlagGroups() {
   return {
-      {"Addresses", "listen attach-token metrics-listen"},
+      {"Addresses", "listen attach-token api-key-file metrics-listen"},
+      {"HTTP", "http-listen http-metrics http-allow-origin http-unknown-fields"},
       {"Model", "model model-name generation-config serve-identity identity-lead"},
       {"Choice of workers",
        "mode policy prefix-index-bytes auto-prompt-tokens auto-uncached-tokens auto-queue-tokens"},
@@ -229,6 +245,29 @@ size_t OpenBytesFromFlag() {
   return bytes;
 }
 
+void HttpFromFlags(HttpDoor::Options* http) {
+  http->listen = absl::GetFlag(FLAGS_http_listen);
+  if (!http->listen.empty() && !IsHostPort(http->listen)) {
+    RefuseToStart(absl::StrCat("--http-listen is '", http->listen,
+                               "'; it takes HOST:PORT with a port from 0 to 65535"));
+  }
+  if (http->listen.empty() && absl::GetFlag(FLAGS_http_metrics)) {
+    RefuseToStart("--http-metrics needs --http-listen");
+  }
+  http->allow_origin = absl::GetFlag(FLAGS_http_allow_origin);
+  for (const char c : http->allow_origin) {
+    if (absl::ascii_isgraph(static_cast<unsigned char>(c))) continue;
+    RefuseToStart(absl::StrCat("--http-allow-origin is '", http->allow_origin,
+                               "'; it takes an origin such as https://chat.example.com, or *"));
+  }
+  const std::string unknown = absl::GetFlag(FLAGS_http_unknown_fields);
+  if (unknown != "ignore" && unknown != "refuse") {
+    RefuseToStart(
+        absl::StrCat("--http-unknown-fields is '", unknown, "'; it takes ignore or refuse"));
+  }
+  http->refuse_unknown_fields = unknown == "refuse";
+}
+
 RouterServer::Options OptionsFromFlags() {
   RouterServer::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
@@ -242,6 +281,11 @@ RouterServer::Options OptionsFromFlags() {
   absl::StatusOr<std::string> token = AttachToken(absl::GetFlag(FLAGS_attach_token));
   if (!token.ok()) RefuseToStart(token.status().message());
   options.token = *std::move(token);
+  absl::StatusOr<std::unique_ptr<ApiKeys>> keys =
+      ApiKeys::Load(absl::GetFlag(FLAGS_api_key_file), "BATON_API_KEY");
+  if (!keys.ok()) RefuseToStart(absl::StrCat("--api-key-file: ", keys.status().message()));
+  options.keys = *std::move(keys);
+  HttpFromFlags(&options.http);
   options.limits.text_bytes = static_cast<size_t>(
       CheckedInt("max-text-bytes", absl::GetFlag(FLAGS_max_text_bytes), 1, 64 << 20));
   options.max_text_calls =
@@ -388,8 +432,10 @@ int Main(int argc, char** argv) {
   options.model.config = *config;
   options.model.tokenizer = tokenizer->get();
 
+  if (absl::GetFlag(FLAGS_http_metrics))
+    options.http.metrics = [&metrics] { return metrics.Text(); };
   const auto router = RouterServer::Start(options);
-  if (!router.ok()) RefuseToStart(absl::StrCat("--listen: ", router.status().message()));
+  if (!router.ok()) RefuseToStart(router.status().message());
   Log(Severity::kInfo, "router",
       {{"version", kVersion},
        {"model", options.model.name},
@@ -400,15 +446,21 @@ int Main(int argc, char** argv) {
        {"policy", RoutingPolicyName(options.core.policy)},
        {"serve_identity", options.core.serve_identity.ToString()},
        {"attach_token", options.token.empty() ? "none" : "set"},
+       {"api_keys", options.keys->required() ? "set" : "none"},
        {"max_queued", options.core.max_queued},
        {"max_prompts_per_worker", options.core.max_prompts_per_worker},
        {"client_buffer_tokens", options.core.client_buffer_tokens},
        {"max_text_bytes", options.limits.text_bytes}});
   AddProcessMetrics("baton-router", &metrics);
   AddRouterMetrics(router->get(), &metrics);
+  (*router)->AddHttpMetrics(&metrics);
   ServeMetrics(metrics_server.get(), &metrics);
   PrintAtStart(absl::StrCat("listening on ", (*router)->address(), "\n"));
   Log(Severity::kInfo, "listening", {{"address", (*router)->address()}});
+  if (!options.http.listen.empty()) {
+    PrintAtStart(absl::StrCat("listening for HTTP on ", (*router)->http_address(), "\n"));
+    Log(Severity::kInfo, "listening_http", {{"address", (*router)->http_address()}});
+  }
 
   WaitForStop();
   Log(Severity::kInfo, "draining",

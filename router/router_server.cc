@@ -95,7 +95,8 @@ struct RouterServer::Parts {
         inbox(kInbox),
         connections(ConnectionLimitsFor(options)),
         core_mode(options.core.mode),
-        inference(&door, &connections),
+        keys(options.keys != nullptr ? options.keys : std::make_shared<ApiKeys>()),
+        inference(&door, &connections, keys.get()),
         membership(options.token, options.connect_limit, options.limits.request_limit, &connections,
                    [this](CoreEvent event) { Tell(std::move(event)); }),
         legs(options.token, [this](CoreEvent event) { Tell(std::move(event)); }),
@@ -188,16 +189,19 @@ struct RouterServer::Parts {
   Connections connections;
   RequestMetrics metrics;
   const ServingMode core_mode;
+  const std::shared_ptr<ApiKeys> keys;
   InferenceService inference;
   MembershipService membership;
   WorkerLegs legs;
   RouterCore core;
   std::unique_ptr<RpcServer> server;
+  std::unique_ptr<HttpDoor> http;  // Null if there is none.
   Mutex server_mutex;
   bool server_open ABSL_GUARDED_BY(server_mutex) = true;  // True until Shutdown closes it.
   bool core_serves ABSL_GUARDED_BY(server_mutex) = false;
   std::optional<ServingChanged> logged;              // Loop thread: what the log says of the state.
   bool hangs ABSL_GUARDED_BY(server_mutex) = false;  // The loop has been silent for too long.
+  std::atomic<bool> serves_http = false, works = true;  // The two above, for HTTP.
   Pulse pulse;
   std::optional<PulseWatch> watch;
   FreeMemory free_memory;
@@ -310,6 +314,8 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
 }
 
 void RouterServer::Parts::TellHealth() {
+  serves_http = server_open && core_serves && !hangs;
+  works = !hangs;
   if (!server_open) return;
   server->SetServing(kInference, core_serves && !hangs);
   server->SetServing("", core_serves && !hangs);
@@ -359,6 +365,23 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
     return server.status();
   }
   parts->server = *std::move(server);
+  if (!options.http.listen.empty()) {
+    options.http.counts = &parts->connections.counts();
+    options.http.keys = parts->keys.get();
+    options.http.connection_age = options.connection_age;
+    options.http.max_body_bytes = MaxMessageBytes(options);
+    options.http.max_answer_bytes = options.max_open_bytes;
+    options.http.serves = [parts] { return parts->serves_http.load(); };
+    options.http.alive = [parts] { return parts->works.load(); };
+    absl::StatusOr<std::unique_ptr<HttpDoor>> http =
+        HttpDoor::Listen(&parts->door, std::move(options.http));
+    if (!http.ok()) {
+      parts->shut_down = true;
+      parts->server->Shutdown(absl::ZeroDuration());
+      return http.status();
+    }
+    parts->http = *std::move(http);
+  }
   parts->server->SetServing(kInference, false);
   parts->server->SetServing("", false);
   parts->server->SetServing(kMembership, true);
@@ -378,15 +401,25 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
         parts->WatchPulse(now);
         parts->inference.EndWithoutRequests(now);
         parts->membership.EndWithoutRegistrations(now);
+        parts->keys->ReadIfChanged();
         parts->free_memory.TrimIfDue(now);
         return false;
       });
+  if (parts->http != nullptr) parts->http->Serve();
   return router;
 }
 
 RouterServer::~RouterServer() { Shutdown(absl::ZeroDuration()); }
 
 const std::string& RouterServer::address() const { return parts_->server->address(); }
+
+std::string RouterServer::http_address() const {
+  return parts_->http == nullptr ? "" : parts_->http->address();
+}
+
+void RouterServer::AddHttpMetrics(MetricRegistry* registry) const {
+  if (parts_->http != nullptr) parts_->http->AddTo(registry);
+}
 
 RouterCounters RouterServer::counters() const {
   MutexLock lock(&parts_->mutex);
@@ -423,7 +456,8 @@ void RouterServer::Shutdown(absl::Duration grace) {
   if (p.shut_down) return;
   p.shut_down = true;
   const auto idle = [&p]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    return p.door.calls() == 0 && p.request_count == 0 && p.leg_count == 0;
+    const bool answers = p.http != nullptr && p.http->exchanges() > 0;
+    return p.door.calls() == 0 && p.request_count == 0 && p.leg_count == 0 && !answers;
   };
   p.Tell(Drain{});
   p.WaitUntil(idle, grace);
@@ -432,6 +466,7 @@ void RouterServer::Shutdown(absl::Duration grace) {
   {
     MutexLock lock(&p.server_mutex);
     p.server_open = false;
+    p.serves_http = false;
   }
   // Final statuses get one second to reach the clients. New calls are refused meanwhile. Then the
   // clients are told that their connections end. If gRPC alone shut down, it would end calls that
@@ -439,6 +474,7 @@ void RouterServer::Shutdown(absl::Duration grace) {
   p.WaitUntil([&p] { return p.door.calls() == 0; }, absl::Seconds(1));
   p.connections.EndAll();
   p.server->Shutdown(absl::Seconds(1));
+  if (p.http != nullptr) p.http->Shutdown(absl::Seconds(1));
   // All RPCs from clients are over. The router's RPCs to workers were cancelled and end by
   // themselves.
   p.WaitUntil(idle, absl::InfiniteDuration());

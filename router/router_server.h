@@ -7,11 +7,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/metrics/metric_registry.h"
 #include "common/rpc/connections.h"
 #include "common/rpc/limits.h"
 #include "router/core/router_core.h"
+#include "router/door/api_keys.h"
 #include "router/door/request_check.h"
 #include "router/door/shared_budget.h"
+#include "router/http/http_door.h"
 
 namespace baton {
 
@@ -36,6 +39,11 @@ class RouterServer {
     // caller gets three quarters. Further requests end with ResourceExhausted. One alone may have
     // more.
     size_t max_open_bytes = 256 << 20;
+    // The keys that clients need; null: none.
+    std::shared_ptr<ApiKeys> keys;
+    // The door for HTTP. Without `listen` there is none. Start() sets the counts of connections,
+    // the keys, the limits of bytes, and how the door learns whether the router serves.
+    HttpDoor::Options http;
     // While the loop has made no progress for longer than this, health is NOT_SERVING.
     absl::Duration hang_limit = absl::Seconds(10);
     RouterCoreOptions
@@ -47,8 +55,9 @@ class RouterServer {
   // Shuts down without grace if Shutdown() was not called.
   ~RouterServer();
 
-  // HOST:PORT that the server listens on. Any thread.
+  // HOST:PORT that the server listens on, and the same for HTTP ("" if it does not). Any thread.
   const std::string& address() const;
+  std::string http_address() const;
   // Refuses new requests, lets running ones finish for up to `grace`, then ends the rest with
   // Unavailable. No thread of the server runs afterwards. Call it on one thread, which must not be
   // one of the server's own. A second call does nothing.
@@ -70,6 +79,9 @@ class RouterServer {
   // Number of Tokenize and Detokenize calls that were refused because of a limit that they share.
   // Any thread.
   uint64_t text_calls_refused() const;
+  // Adds the metrics of the door for HTTP, if there is one. The server outlives the registry's last
+  // Text().
+  void AddHttpMetrics(MetricRegistry* registry) const;
   // Bytes of all open requests. Any thread.
   size_t open_bytes() const;
 

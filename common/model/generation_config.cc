@@ -172,6 +172,7 @@ absl::Status ReadGenerationConfig(const std::string& folder, ModelConfig* config
   const bool do_sample = json->Bool("do_sample", false);
   const double temperature = json->Number("temperature", 0, 100, 1);
   defaults.temperature = do_sample ? temperature : 0;
+  if (temperature != 1) defaults.given_temperature = static_cast<float>(temperature);
   defaults.top_p = json->Number("top_p", 0, 1, 1);
   // A missing key means that all tokens are kept, as in vLLM. transformers would silently keep 50.
   defaults.top_k = json->Int("top_k", 0, kMaxTopK, 0);

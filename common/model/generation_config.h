@@ -18,6 +18,8 @@ struct ModelConfig;
 // missing `do_sample` means greedy, as in transformers.
 struct GenerationDefaults {
   float temperature = 0;
+  // The file's temperature, whatever `do_sample` is; not set if it is 1, or if there is none.
+  std::optional<float> given_temperature;
   float top_p = 1;
   int top_k = 0;
   float min_p = 0;

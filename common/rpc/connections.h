@@ -58,6 +58,8 @@ class Connections {
   // Closes the descriptors that it has.
   ~Connections();
 
+  // The counts of connections, which other servers may share.
+  ConnectionCounts& counts() { return *counts_; }
   const ConnectionLimits& limits() const { return limits_; }
 
   using Verdict = ConnectionCounts::Verdict;

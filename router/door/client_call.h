@@ -1,6 +1,9 @@
 #pragma once
 
+#include <vector>
+
 #include "absl/status/status.h"
+#include "common/base/types.h"
 #include "router/core/client_event.h"
 
 namespace baton {
@@ -10,6 +13,8 @@ namespace baton {
 class ClientCall {
  public:
   virtual ~ClientCall() = default;
+  // Gets the tokens of the prompt, once, before the first event.
+  virtual void NotePrompt(const std::vector<TokenId>& /*ids*/) {}
   // Queues an event for the client. Does nothing once the call has ended or the client is gone.
   virtual void Send(ClientEvent event) = 0;
   // Ends the call. With status OK, all queued events are sent first. With another status, events

@@ -168,6 +168,7 @@ void Door::Admit(const Call& call, const ClientRequest& request, absl::Time arri
   checked->caller = call.caller;
   NameBlocks(&*checked);
   const size_t bytes = BytesOf(*checked);
+  call.client->NotePrompt(checked->prompt);
   absl::Status status;
   if (auto share = prompts_.Take(call.caller, bytes)) {
     checked->memory = std::make_shared<SharedBudget::Share>(*std::move(share));

@@ -181,8 +181,8 @@ class InferenceService::UnaryCall final : public OneRequestCall {
   grpc::ByteBuffer response_;
 };
 
-InferenceService::InferenceService(Door* door, Connections* connections)
-    : OneRequestService(connections, door->limits().request_limit), door_(door) {
+InferenceService::InferenceService(Door* door, Connections* connections, const ApiKeys* keys)
+    : OneRequestService(connections, door->limits().request_limit), door_(door), keys_(keys) {
   AddMethod("/baton.v1.Inference/Generate",
             [this](grpc::CallbackServerContext* context) { return NewCall(context); });
   AddUnary<v1::TokenizeRequest>("/baton.v1.Inference/Tokenize", /*text_call=*/true);
@@ -225,11 +225,13 @@ void InferenceService::Begin(const Door::Call& call, absl::Status status, absl::
 absl::StatusOr<std::string> InferenceService::CallerOf(
     const grpc::CallbackServerContext& context) const {
   const auto& metadata = context.client_metadata();
-  const auto found = metadata.find(kTenantHeader);
-  const absl::string_view tenant =
-      found == metadata.end() ? absl::string_view()
-                              : absl::string_view(found->second.data(), found->second.size());
-  return door_->CallerName(tenant, AddressOfPeer(context.peer()));
+  const auto value_of = [&metadata](const char* name) {
+    const auto found = metadata.find(name);
+    return found == metadata.end() ? absl::string_view()
+                                   : absl::string_view(found->second.data(), found->second.size());
+  };
+  RETURN_IF_ERROR(keys_->Check(value_of("authorization")));
+  return door_->CallerName(value_of(kTenantHeader), AddressOfPeer(context.peer()));
 }
 
 template <typename Request>

@@ -9,6 +9,7 @@
 #include "baton/v1/inference.pb.h"
 #include "common/rpc/connections.h"
 #include "common/rpc/one_request_call.h"
+#include "router/door/api_keys.h"
 #include "router/door/door.h"
 #include "router/grpc/generate_call.h"
 
@@ -19,10 +20,11 @@ namespace baton {
 // tokenised by the Door, on gRPC's threads or on those of its pool.
 class InferenceService final : public OneRequestService {
  public:
-  // `door` and `connections`, those of the server, outlive all calls. A call whose client sets no
+  // `door`, `keys` and `connections`, those of the server, outlive all calls. A call whose client sets no
   // deadline gets the default one. A client must read the answer of a Tokenize or Detokenize call
   // before the deadline, and within the default deadline; otherwise the call is cancelled.
-  InferenceService(Door* door, Connections* connections);
+  // `keys` are those that clients need.
+  InferenceService(Door* door, Connections* connections, const ApiKeys* keys);
 
  private:
   class UnaryCall;
@@ -47,10 +49,12 @@ class InferenceService final : public OneRequestService {
                                           const UnaryCall& call);
   absl::StatusOr<grpc::ByteBuffer> Answer(const v1::ListModelsRequest& request,
                                           const UnaryCall& call);
-  // Returns the name of the caller. Returns InvalidArgument if the name that it gave is too long.
+  // Returns the name of the caller. Returns Unauthenticated without a key, and InvalidArgument if
+  // the name that it gave is too long.
   absl::StatusOr<std::string> CallerOf(const grpc::CallbackServerContext& context) const;
 
   Door* const door_;
+  const ApiKeys* const keys_;
 };
 
 }  // namespace baton

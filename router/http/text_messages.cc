@@ -5,8 +5,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 #include "common/base/error_details.h"
+#include "common/base/status_macros.h"
 #include "router/http/json_cursor.h"
 #include "router/http/json_fields.h"
 #include "router/http/json_writer.h"
@@ -56,7 +56,7 @@ void AppendCard(const ModelCard& card, std::string* out) {
                   ",\"owned_by\":\"baton\",\"root\":");
   AppendJsonString(card.name, out);
   absl::StrAppend(out, ",\"parent\":null,\"max_model_len\":", card.context_tokens,
-                  ",\"permission\":[]}");
+                  ",\"vocab_size\":", card.vocab_size, ",\"permission\":[]}");
 }
 
 }  // namespace

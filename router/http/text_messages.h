@@ -50,6 +50,7 @@ struct ModelCard {
   std::string name;
   int64_t created = 0;         // Unix time, seconds: when the router began to serve it.
   int64_t context_tokens = 0;  // Longest prompt and answer together.
+  int64_t vocab_size = 0;      // Tokens of the vocabulary. vLLM's card does not have it.
 };
 // Returns the card of one model, for /v1/models/{id}.
 std::string ModelCardAnswer(const ModelCard& card);

@@ -68,10 +68,10 @@ TEST(TokenizeAnswerTest, HasVllmsShape) {
 }
 
 TEST(ModelListAnswerTest, HasVllmsShape) {
-  const ModelCard card = {.name = "demo", .created = 17, .context_tokens = 512};
+  const ModelCard card = {.name = "demo", .created = 17, .context_tokens = 512, .vocab_size = 300};
   EXPECT_EQ(ModelCardAnswer(card),
             R"({"id":"demo","object":"model","created":17,"owned_by":"baton","root":"demo",)"
-            R"("parent":null,"max_model_len":512,"permission":[]})");
+            R"("parent":null,"max_model_len":512,"vocab_size":300,"permission":[]})");
   EXPECT_EQ(ModelListAnswer({card}), R"({"object":"list","data":[)" + ModelCardAnswer(card) + "]}");
   EXPECT_EQ(ModelListAnswer({}), R"({"object":"list","data":[]})");
 }

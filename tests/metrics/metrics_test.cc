@@ -32,8 +32,10 @@ class MetricsTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     const std::vector<std::string> flags = {"--metrics-listen=127.0.0.1:0"};
-    auto cluster =
-        Cluster::Start({.router_flags = flags, .prefill_flags = flags, .decode_flags = flags});
+    std::vector<std::string> router_flags = flags;
+    router_flags.push_back("--http-listen=127.0.0.1:0");
+    auto cluster = Cluster::Start(
+        {.router_flags = router_flags, .prefill_flags = flags, .decode_flags = flags});
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     cluster_ = cluster->release();
     programs_ = {{"baton-router", &cluster_->router()},

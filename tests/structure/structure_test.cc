@@ -99,6 +99,7 @@ const std::map<std::string, int>& Levels() {
       {"tests/goodput/results", 18},
       {"tests/goodput/plot", 18},
       {"tests/goodput/traces", 19},
+      {"tests/goodput/http", 19},
       {"tests/goodput/search", 19},
       {"tests/goodput/load", 20},
       {"tests/goodput/report", 20},
