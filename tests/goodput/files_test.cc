@@ -50,6 +50,36 @@ TEST(TraceTest, BrokenLinesAreNamed) {
   EXPECT_EQ(ReadTrace(folder.File("none")).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST(PromptFileTest, TakesConversationsInShareGptsForm) {
+  const ScratchFolder folder;
+  const auto prompts = ReadPromptFile(folder.Write("a", R"( [
+  {"conversations": [{"from": "human", "value": "What is rain?"},
+                     {"from": "gpt", "value": "Water from clouds."},
+                     {"from": "human", "value": "And snow?"}]},
+  {"conversations": [{"from": "gpt", "value": "Hello."}, {"from": "human", "value": "Hi."}]},
+  {"conversations": []},
+  {"conversations": [{"from": "system", "value": "x"}, {"from": "human", "value": "Why?"},
+                     {"from": "gpt", "value": "Yes"}]}])"));
+  EXPECT_EQ(prompts.status().code(), absl::StatusCode::kOk) << prompts.status();
+  ASSERT_EQ(prompts->size(), 2u);
+  EXPECT_EQ((*prompts)[0].text, "What is rain?");
+  EXPECT_EQ((*prompts)[0].answer, "Water from clouds.");
+  EXPECT_EQ((*prompts)[0].output_tokens, 4u);  // A quarter of 18 bytes.
+  EXPECT_EQ((*prompts)[1].text, "Why?");
+  EXPECT_EQ((*prompts)[1].output_tokens, 1u);
+  const auto why = [&](const std::string& text) {
+    return Why(ReadPromptFile(folder.Write("b", text)).status());
+  };
+  EXPECT_THAT(why("[{]"), HasSubstr("b: it begins with [, but is no JSON list: "));
+  EXPECT_THAT(why("[]"), HasSubstr("b: none of its 0 conversations"));
+  EXPECT_THAT(why(R"([{"conversations": []}, 5])"),
+              HasSubstr("b: conversation 1: 5 is not an object"));
+  EXPECT_THAT(why(R"([{"conversation": []}])"), HasSubstr("b: conversation 0: it has no list"));
+  EXPECT_THAT(why(R"([{"conversations": [{"from": "human"}]}])"),
+              HasSubstr("b: conversation 0: turn 0 has no texts `from` and `value`"));
+  EXPECT_EQ(ReadPromptFile(folder.Write("c", "[INST] a text\n[1]\n")).value().size(), 2u);
+}
+
 TEST(PromptFileTest, TakesTextsAndObjects) {
   const ScratchFolder folder;
   const auto lines = ReadPromptFile(folder.Write("a", "What is rain?\n\nAnd snow?\n")).value();

@@ -1,12 +1,17 @@
 #include "tests/goodput/traces/prompt_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <memory>
+#include <optional>
+#include <sstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/json.h"
+#include "common/base/json_value.h"
 #include "common/base/status_macros.h"
 #include "tests/goodput/results/object_reader.h"
 
@@ -43,6 +48,78 @@ absl::StatusOr<FilePrompt> ParseLine(absl::string_view line, bool is_json) {
   return prompt;
 }
 
+constexpr size_t kBytesPerToken = 4;  // For the length of an answer that was not tokenised.
+
+// Returns the prompt of an element of a ShareGPT file, without a text if the element is skipped.
+absl::StatusOr<FilePrompt> ParseConversation(const JsonValue& element) {
+  if (!element.IsObject()) {
+    return absl::InvalidArgumentError(absl::StrCat(element.Describe(), " is not an object"));
+  }
+  const std::optional<JsonValue> turns = element.Member("conversations");
+  if (!turns || !turns->IsArray())
+    return absl::InvalidArgumentError("it has no list `conversations`");
+  FilePrompt prompt;
+  bool answered = false;
+  int index = 0;
+  RETURN_IF_ERROR(turns->ForEachElement([&](JsonValue turn) {
+    const std::optional<JsonValue> from = turn.Member("from"), value = turn.Member("value");
+    if (!from || !from->String() || !value || !value->String()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("turn ", index, " has no texts `from` and `value`"));
+    }
+    ++index;
+    if (prompt.text.empty()) {
+      if (*from->String() == "human") prompt.text = std::string(*value->String());
+    } else if (!answered) {
+      answered = true;
+      if (*from->String() == "gpt") prompt.answer = std::string(*value->String());
+    }
+    return absl::OkStatus();
+  }));
+  if (prompt.answer.empty()) return FilePrompt();
+  prompt.output_tokens =
+      static_cast<uint32_t>(std::max<size_t>(1, prompt.answer.size() / kBytesPerToken));
+  return prompt;
+}
+
+// Returns true if the file begins as a list of objects, or as an empty list. A text may begin with
+// [ too. Leaves the file at its beginning.
+bool BeginsList(std::ifstream* file) {
+  char first = 0, second = 0;
+  const bool begins =
+      *file >> first && first == '[' && *file >> second && (second == '{' || second == ']');
+  file->clear();
+  file->seekg(0);
+  return begins;
+}
+
+absl::StatusOr<std::vector<FilePrompt>> ReadConversations(const std::string& path,
+                                                          std::ifstream* file) {
+  std::ostringstream bytes;
+  bytes << file->rdbuf();
+  const auto text = JsonText::Parse(std::move(bytes).str());
+  if (!text.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": it begins with [, but is no JSON list: ", text.status().message()));
+  }
+  std::vector<FilePrompt> prompts;
+  int index = 0;
+  RETURN_IF_ERROR((*text)->root().ForEachElement([&](JsonValue element) {
+    absl::StatusOr<FilePrompt> prompt = ParseConversation(element);
+    if (!prompt.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": conversation ", index, ": ", prompt.status().message()));
+    }
+    ++index;
+    if (!prompt->text.empty()) prompts.push_back(*std::move(prompt));
+    return absl::OkStatus();
+  }));
+  if (!prompts.empty()) return prompts;
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": none of its ", index,
+                   " conversations has a turn of \"human\" that a turn of \"gpt\" follows"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<FilePrompt>> ReadPromptFile(const std::string& path) {
@@ -50,6 +127,7 @@ absl::StatusOr<std::vector<FilePrompt>> ReadPromptFile(const std::string& path) 
   if (!file)
     return absl::NotFoundError(
         absl::StrCat("can't read the prompt file ", path, ": ", std::strerror(errno)));
+  if (BeginsList(&file)) return ReadConversations(path, &file);
   const bool is_json = file.peek() == '{';
   std::vector<FilePrompt> prompts;
   std::string line;
