@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "tests/goodput/command.h"
 #include "tests/goodput/load/http_get.h"
+#include "tests/goodput/load/openai_connection.h"
 
 namespace {
 
@@ -27,6 +28,14 @@ std::vector<std::string>& MetricsUrls() {
 ABSL_FLAG(std::string, endpoint, "127.0.0.1:50051",
           "HOST:PORT of the router; if the name has several addresses, each is a router, and "
           "requests go to them in turn");
+ABSL_FLAG(
+    std::string, openai, "",
+    "URL of a server with OpenAI's API, http://HOST:PORT or http://HOST:PORT/v1, to which the "
+    "load goes instead of a router's gRPC; its key is read from $OPENAI_API_KEY. With "
+    "--endpoint too, that router says which tokens prompts are made of, so that they are "
+    "those of a load over gRPC");
+ABSL_FLAG(std::string, openai_model, "",
+          "name of the model to ask a server of --openai; default: the first one that it lists");
 ABSL_FLAG(std::string, model, "", "name of the model to ask; default: the model that is served");
 ABSL_FLAG(
     std::string, mode, "",
@@ -49,8 +58,9 @@ ABSL_FLAG(std::string, trace, "",
           "file of an Azure (CSV) or Mooncake (JSONL) trace: times, lengths, shared blocks; the "
           "seed chooses the row at which it begins");
 ABSL_FLAG(std::string, prompts, "",
-          "file of prompts, one per line: a text, or a JSON object with text and output_tokens; "
-          "the seed chooses the line at which it begins");
+          "file of prompts, one per line: a text, or a JSON object with text and output_tokens; or "
+          "a JSON list of conversations in ShareGPT's form, of which the first human turn is the "
+          "prompt, and the answer to it gives the length; the seed chooses the first prompt");
 ABSL_FLAG(std::string, prompt_tokens, "",
           "length of prompts in tokens: 128, uniform:16,256, lognormal:MEDIAN,SIGMA or "
           "quantiles:FILE; default: the lengths of --trace or --prompts");
@@ -117,6 +127,34 @@ absl::Status CheckFits(const char* flag, bool fits, const char* where) {
                                                  " has no meaning without ", where));
 }
 
+// Checks the flags that say where the load goes.
+absl::Status CheckServer(const LoadSpec& spec) {
+  if (absl::GetFlag(FLAGS_openai).empty()) {
+    if (IsHostPort(spec.endpoint)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("--endpoint is '", spec.endpoint,
+                     "'; it takes HOST:PORT, such as 127.0.0.1:50051; for a URL use --openai"));
+  }
+  if (const auto url = ParseOpenAiUrl(spec.endpoint); !url.ok())
+    return absl::InvalidArgumentError(absl::StrCat("--openai: ", url.status().message()));
+  if (!spec.vocabulary_router.empty() && !IsHostPort(spec.vocabulary_router)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--endpoint is '", spec.vocabulary_router,
+                     "'; it takes HOST:PORT, such as 127.0.0.1:50051"));
+  }
+  static constexpr std::pair<const char*, const char*> kOfRouters[] = {
+      {"mode", "only a router's gRPC takes a mode"},
+      {"model", "name the model with --openai-model"},
+      {"channels", "each open request has a connection of its own"},
+  };
+  for (const auto& [flag, why] : kOfRouters) {
+    if (!FlagGiven(flag)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, " has no meaning with --openai: ", why));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckFlags(const LoadSpec& spec) {
   const WorkloadSpec& workload = spec.workload;
   const ArrivalKind kind = workload.arrivals.kind;
@@ -135,10 +173,7 @@ absl::Status CheckFlags(const LoadSpec& spec) {
         "--rate=0 is not 0.0001 to 10000 requests per second; a trace has its own rate when none "
         "is given"));
   }
-  if (!IsHostPort(spec.endpoint)) {
-    status.Update(absl::InvalidArgumentError(absl::StrCat(
-        "--endpoint is '", spec.endpoint, "'; it takes HOST:PORT, such as 127.0.0.1:50051")));
-  }
+  status.Update(CheckServer(spec));
   for (const std::string& url : spec.metrics_urls) {
     if (const auto parsed = ParseHttpUrl(url); !parsed.ok())
       status.Update(
@@ -151,6 +186,8 @@ absl::Status CheckFlags(const LoadSpec& spec) {
 
 const std::vector<std::string>& LoadFlagNames() {
   static const auto* names = new std::vector<std::string>{"endpoint",
+                                                          "openai",
+                                                          "openai_model",
                                                           "model",
                                                           "mode",
                                                           "rate",
@@ -181,7 +218,7 @@ const std::vector<std::string>& LoadFlagNames() {
 }
 
 std::vector<FlagGroup> LoadFlagGroups() {
-  return {{"The server", "endpoint model mode metrics-url"},
+  return {{"The server", "endpoint model mode openai openai-model metrics-url"},
           {"When requests arrive", "rate arrivals cv on off trace spread seed"},
           {"What they ask for",
            "prompt-tokens output-tokens prompts prompt-scale output-scale forced-length "
@@ -194,6 +231,10 @@ absl::StatusOr<LoadSpec> LoadSpecFromFlags() {
   ASSIGN_OR_RETURN(ArrivalKind kind, KindFromFlags());
   LoadSpec spec;
   spec.endpoint = absl::GetFlag(FLAGS_endpoint);
+  // The router names the tokens of the loads that go to a URL, also if only --compare has one.
+  if (FlagGiven("endpoint")) spec.vocabulary_router = spec.endpoint;
+  if (const std::string url = absl::GetFlag(FLAGS_openai); !url.empty()) spec.endpoint = url;
+  spec.openai_model = absl::GetFlag(FLAGS_openai_model);
   spec.model = absl::GetFlag(FLAGS_model);
   spec.mode = absl::GetFlag(FLAGS_mode);
   spec.workload = {.arrivals = {.kind = kind,

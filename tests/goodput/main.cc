@@ -23,11 +23,14 @@ namespace baton {
 namespace {
 
 constexpr char kUsage[] =
-    R"(baton-goodput: sends requests to a router at a given rate, even while earlier ones
-have not ended (open loop), and measures how many answers met their latency targets.
+    R"(baton-goodput: sends requests to a router, or to any server with OpenAI's API (--openai), at
+a given rate, even while earlier ones have not ended (open loop), and measures how many answers
+met their latency targets.
 
   baton-goodput run --rate=R --prompt-tokens=L --output-tokens=L [--slo=NAME] [--out=FILE]
                                  sends one load and judges it
+  baton-goodput run --openai=http://HOST:PORT ...
+                                 the same, by HTTP
   baton-goodput search --rate=R --slo=NAME --out=FILE [--compare=disaggregated,colocated,auto] ...
                                  begins at rate R and finds the highest rate at which enough
                                  requests meet the targets

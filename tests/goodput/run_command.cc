@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "tests/goodput/load/load.h"
 #include "tests/goodput/load/progress_line.h"
+#include "tests/goodput/load/server_connection.h"
 #include "tests/goodput/load/unloaded.h"
 #include "tests/goodput/load_flags.h"
 #include "tests/goodput/results/expect_file.h"
@@ -44,6 +45,8 @@ struct Plan {
 absl::StatusOr<Plan> MakePlan() {
   ASSIGN_OR_RETURN(LoadSpec spec, LoadSpecFromFlags());
   Plan plan{.spec = std::move(spec)};
+  if (FlagGiven("openai_model") && !IsOpenAiEndpoint(plan.spec.endpoint))
+    return absl::InvalidArgumentError("--openai-model has no meaning without --openai");
   if (const std::string path = absl::GetFlag(FLAGS_slo); !path.empty()) {
     ASSIGN_OR_RETURN(SloFile slo, ReadSloFromFlag());
     plan.slo = std::move(slo);

@@ -13,6 +13,7 @@
 #include "tests/goodput/results/run_file.h"
 #include "tests/goodput/results/verdict.h"
 #include "tests/goodput/testing/goodput_program.h"
+#include "tests/goodput/testing/openai_server.h"
 #include "tests/goodput/testing/timed_router.h"
 
 namespace baton {
@@ -76,6 +77,25 @@ TEST(RunCommandTest, WritesTheRunAndPrintsTheVerdict) {
                                     HasSubstr("request 9, token 0: expected ")));
   // A run of another load does not have the expected tokens.
   EXPECT_EQ(Goodput(expect + " --seed=2").exit_status, 1);
+}
+
+TEST(RunCommandTest, AServerWithOpenAisApiIsDrivenByHttp) {
+  OpenAiServer server;
+  const ScratchFolder folder;
+  const std::string run = absl::StrCat(
+      "run --openai=", server.url(),
+      "/v1 --connect-timeout=30s --arrivals=uniform --rate=50 --prompt-tokens=8 --output-tokens=5 "
+      "--warmup=100ms --duration=400ms --out=",
+      folder.File("run.json"));
+  const Ended written = Goodput(run + " --expect-write=" + folder.File("tokens"));
+  EXPECT_THAT(written.exit_status, testing::AnyOf(0, 3)) << written.output;
+  EXPECT_THAT(written.output, HasSubstr("20 of 20 were good, attainment 100.00 %"));
+  const Ended same = Goodput(run + " --expect=" + folder.File("tokens"));
+  EXPECT_THAT(same.exit_status, testing::AnyOf(0, 3)) << same.output;
+  EXPECT_THAT(same.output, HasSubstr("24 of 24 equal, 0 different, 0 failed"));
+  const RunResult result = ReadRunFile(folder.File("run.json")).value();
+  EXPECT_EQ(result.spec.at("openai"), server.url() + "/v1");
+  EXPECT_EQ(result.server.model, "served");
 }
 
 TEST(RunCommandTest, InterruptedItWritesWhatThereIsAndSaysSo) {
@@ -187,6 +207,19 @@ TEST(RunCommandTest, WhatCanNotBeUsedIsNamed) {
   refused(some + "--rate=1 --expect=a --expect-write=b", "give one of them");
   refused(some + "--rate=1 --metrics-url=host:1", "'host:1' is not http://");
   refused(some + "--rate=1 --channels=0", "0 connections");
+  refused(some + "--rate=1 --openai-model=a", "--openai-model has no meaning without --openai");
+  const std::string openai = "run --prompt-tokens=8 --output-tokens=5 --rate=1 --openai=";
+  refused(openai + "https://h/v1", "--openai: 'https://h/v1' is an https URL; only http");
+  refused(openai + "h:1", "--openai: 'h:1' is not http://HOST[:PORT][/PATH]");
+  refused(openai + "http://h:1 --endpoint=h", "--endpoint is 'h'; it takes HOST:PORT");
+  refused(openai + "http://h:1 --mode=auto", "--mode has no meaning with --openai: only a router");
+  refused(openai + "http://h:1 --model=a", "name the model with --openai-model");
+  refused(openai + "http://h:1 --channels=2", "each open request has a connection of its own");
+  refused("run --prompt-tokens=8 --output-tokens=5 --rate=1 --endpoint=http://h:1",
+          "for a URL use --openai");
+  const std::string conversations = folder.Write("c.json", R"([{"conversations": []}, {"id": 1}])");
+  refused("run --rate=1 --prompts=" + conversations,
+          "c.json: conversation 1: it has no list `conversations`");
   const Ended broken = Goodput("verdict " + folder.Write("broken.json", "{"));
   EXPECT_EQ(broken.exit_status, 1);
   EXPECT_THAT(broken.output, HasSubstr("broken.json: not JSON"));

@@ -16,8 +16,10 @@
 #include "common/base/steady_time.h"
 #include "tests/goodput/load/load.h"
 #include "tests/goodput/load/machine_watch.h"
+#include "tests/goodput/load/openai_connection.h"
 #include "tests/goodput/load/progress_line.h"
 #include "tests/goodput/load/schedule.h"
+#include "tests/goodput/load/server_connection.h"
 #include "tests/goodput/load/unloaded.h"
 #include "tests/goodput/load_flags.h"
 #include "tests/goodput/report/cell.h"
@@ -36,7 +38,8 @@ ABSL_DECLARE_FLAG(std::string, title);
 ABSL_DECLARE_FLAG(double, attainment);
 ABSL_FLAG(std::string, compare, "",
           "search: modes to search one after the other, such as disaggregated,colocated,auto; an "
-          "entry NAME=HOST:PORT has its own endpoint and may have any name");
+          "entry NAME=HOST:PORT has its own endpoint and may have any name, and one with "
+          "NAME=http://HOST:PORT is a server with OpenAI's API, as for --openai");
 ABSL_FLAG(absl::Duration, max_probe, absl::ZeroDuration(),
           "search: max time of all loads at one rate together while the result is undecided, from "
           "--duration to 720h; 0: four times --duration");
@@ -172,6 +175,25 @@ absl::Status CheckFirstLoad(LoadSpec spec, const SearchOptions& options) {
       absl::FormatDuration(spec.duration), options.first_rate, status.message()));
 }
 
+// Returns InvalidArgument if requests to `side` would go to a URL that can't be used, or would ask
+// a URL for a mode.
+absl::Status CheckOpenAiSide(const ComparedSide& side) {
+  if (!IsOpenAiEndpoint(side.endpoint)) return absl::OkStatus();
+  if (const auto url = ParseOpenAiUrl(side.endpoint); !url.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--compare: '", side.name, "': ", url.status().message()));
+  }
+  if (side.mode.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--compare: '", side.name, "' is a mode, and ", side.endpoint,
+                   " takes none over HTTP; give the entry another name: NAME=", side.endpoint));
+}
+
+bool AnyOpenAi(const std::vector<ComparedSide>& sides) {
+  return std::any_of(sides.begin(), sides.end(),
+                     [](const ComparedSide& side) { return IsOpenAiEndpoint(side.endpoint); });
+}
+
 absl::StatusOr<SearchPlan> MakeSearchPlan() {
   ASSIGN_OR_RETURN(LoadSpec spec, LoadSpecFromFlags());
   SearchPlan plan{.spec = std::move(spec)};
@@ -218,7 +240,10 @@ absl::StatusOr<SearchPlan> MakeSearchPlan() {
   }
   for (ComparedSide& side : plan.sides) {
     if (side.endpoint.empty()) side.endpoint = plan.spec.endpoint;
+    RETURN_IF_ERROR(CheckOpenAiSide(side));
   }
+  if (FlagGiven("openai_model") && !AnyOpenAi(plan.sides))
+    return absl::InvalidArgumentError("--openai-model has no meaning without a URL to ask");
   for (const char* flag : {"slo", "compare", "attainment", "max_probe", "resolution", "min_rate",
                            "max_rate", "min_requests", "steady", "time_budget", "title"}) {
     if (FlagGiven(flag)) plan.spec.given[flag] = absl::FindCommandLineFlag(flag)->CurrentValue();

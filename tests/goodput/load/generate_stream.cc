@@ -15,38 +15,15 @@ namespace {
 
 double Seconds(uint64_t us) { return static_cast<double>(us) / 1e6; }
 
-constexpr size_t kLongestMessage = 500;  // Max length in bytes of a status message in a record.
-
 }  // namespace
 
-const char* StatusName(grpc::StatusCode code) {
-  static constexpr const char* kNames[] = {"OK",
-                                           "CANCELLED",
-                                           "UNKNOWN",
-                                           "INVALID_ARGUMENT",
-                                           "DEADLINE_EXCEEDED",
-                                           "NOT_FOUND",
-                                           "ALREADY_EXISTS",
-                                           "PERMISSION_DENIED",
-                                           "RESOURCE_EXHAUSTED",
-                                           "FAILED_PRECONDITION",
-                                           "ABORTED",
-                                           "OUT_OF_RANGE",
-                                           "UNIMPLEMENTED",
-                                           "INTERNAL",
-                                           "UNAVAILABLE",
-                                           "DATA_LOSS",
-                                           "UNAUTHENTICATED"};
-  const auto index = static_cast<size_t>(code);
-  return index < std::size(kNames) ? kNames[index] : "UNKNOWN";
-}
-
-GenerateStream::GenerateStream(RequestRecord record, Clock::time_point start, bool keep_token_ids,
-                               std::function<void(GenerateStream*)> on_end)
-    : record_(std::move(record)),
+GenerateStream::GenerateStream(v1::Inference::Stub* stub, RequestRecord record,
+                               Clock::time_point start, bool keep_token_ids, OnEnded on_ended)
+    : stub_(stub),
+      record_(std::move(record)),
       start_(start),
       keep_token_ids_(keep_token_ids),
-      on_end_(std::move(on_end)) {
+      on_ended_(std::move(on_ended)) {
   record_.token_s.reserve(std::min(record_.wanted_tokens, 4096u));
 }
 
@@ -55,11 +32,10 @@ double GenerateStream::NowS() const {
   return static_cast<double>(since.count()) / 1e6;
 }
 
-void GenerateStream::Start(v1::Inference::Stub* stub, const v1::GenerateRequest& request,
-                           absl::Duration timeout) {
+void GenerateStream::Start(const OutgoingRequest& request, absl::Duration timeout) {
   const absl::Duration left = absl::Seconds(record_.scheduled_s) + timeout - absl::Seconds(NowS());
   context_.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(left));
-  stub->async()->Generate(&context_, &request, this);
+  stub_->async()->Generate(&context_, &request.message, this);
   StartRead(&event_);
   record_.sent_s = NowS();
   StartCall();
@@ -140,43 +116,14 @@ void GenerateStream::TakeSummary(const v1::Summary& summary) {
   }
 }
 
-Outcome GenerateStream::OutcomeOf(const grpc::Status& status) const {
-  if (!contradiction_.empty()) return Outcome::kFailed;
-  switch (status.error_code()) {
-    case grpc::StatusCode::OK:
-      if (!finished_) return Outcome::kFailed;
-      if (!record_.forced_length) {
-        return record_.token_s.empty() ? Outcome::kWrongLength : Outcome::kCompleted;
-      }
-      return record_.token_s.size() == record_.wanted_tokens ? Outcome::kCompleted
-                                                             : Outcome::kWrongLength;
-    case grpc::StatusCode::CANCELLED:
-      return stopped_ ? Outcome::kStopped : Outcome::kFailed;
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return Outcome::kTimedOut;
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      return record_.token_s.empty() ? Outcome::kRejected : Outcome::kFailed;
-    default:
-      return Outcome::kFailed;
-  }
-}
-
 void GenerateStream::OnDone(const grpc::Status& status) {
-  record_.ended_s = NowS();
-  record_.outcome = OutcomeOf(status);
-  record_.status = StatusName(status.error_code());
-  record_.message = status.error_message().substr(0, kLongestMessage);
-  if (!contradiction_.empty()) {
-    record_.status = StatusName(grpc::StatusCode::DATA_LOSS);
-    record_.message = contradiction_;
-  } else if (status.ok() && !finished_) {
-    record_.status = StatusName(grpc::StatusCode::DATA_LOSS);
-    record_.message = "the router ended its stream before the answer was complete";
-  } else if (record_.outcome == Outcome::kWrongLength) {
-    record_.message = absl::StrCat(record_.token_s.size(), " tokens came of ",
-                                   record_.wanted_tokens, " asked for");
-  }
-  on_end_(this);
+  EndRecord({.code = static_cast<absl::StatusCode>(status.error_code()),
+             .message = status.error_message(),
+             .finished = finished_,
+             .stopped = stopped_,
+             .contradiction = contradiction_},
+            NowS(), &record_);
+  on_ended_(this);
 }
 
 }  // namespace baton

@@ -19,8 +19,8 @@
 #include "tests/goodput/load/metrics_scraper.h"
 #include "tests/goodput/load/open_streams.h"
 #include "tests/goodput/load/prompt_maker.h"
-#include "tests/goodput/load/router_connection.h"
 #include "tests/goodput/load/schedule.h"
+#include "tests/goodput/load/server_connection.h"
 #include "tests/goodput/load/serving_mode.h"
 #include "tests/goodput/results/run_checks.h"
 #include "tests/goodput/results/verdict.h"
@@ -29,7 +29,7 @@
 namespace baton {
 namespace {
 
-using Clock = GenerateStream::Clock;
+using Clock = RequestStream::Clock;
 
 constexpr size_t kMadeAhead = 64;  // Max requests that are built before they are due.
 // Requests are built ahead of time, but not if a request that waits to be sent is due within this
@@ -89,11 +89,11 @@ class RealTime {
 class Load {
  public:
   Load(const LoadSpec& spec, const Schedule& schedule, const PromptMaker& maker,
-       RouterConnection* router, StopFlag* stop)
+       ServerConnection* server, StopFlag* stop)
       : spec_(spec),
         schedule_(schedule),
         maker_(maker),
-        router_(router),
+        server_(server),
         stop_(stop),
         start_(Clock::now() + kLead),
         streams_(spec.targets, stop) {}
@@ -122,12 +122,12 @@ class Load {
   const LoadSpec& spec_;
   const Schedule& schedule_;
   const PromptMaker& maker_;
-  RouterConnection* const router_;
+  ServerConnection* const server_;
   StopFlag* const stop_;
   const Clock::time_point start_;
   OpenStreams streams_;
   // Requests that are built but not sent. The first of them has the index next_.
-  std::deque<v1::GenerateRequest> made_;
+  std::deque<OutgoingRequest> made_;
   uint32_t next_ = 0;  // Index of the first request that is not sent yet.
   bool partial_ = false;
   double stopped_s_ = 0;
@@ -151,12 +151,12 @@ void Load::MakeAhead(uint32_t next) {
     const bool due =
         Clock::now() + kMakingTime > start_ + SinceStart(schedule_.requests[next].at_s);
     if (due && !made_.empty()) return;
-    made_.push_back(maker_.Make(next + static_cast<uint32_t>(made_.size())));
+    made_.push_back(server_->Prepare(maker_.Make(next + static_cast<uint32_t>(made_.size()))));
   }
 }
 
 void Load::Send(uint32_t index) {
-  streams_.Start(Planned(index), start_, spec_.keep_token_ids, router_->stub(index), made_.front(),
+  streams_.Start(Planned(index), start_, spec_.keep_token_ids, server_, made_.front(),
                  spec_.request_timeout);
   made_.pop_front();
 }
@@ -239,18 +239,19 @@ absl::Status CheckLoad(const LoadSpec& spec) {
 absl::StatusOr<RunResult> RunLoad(const LoadSpec& spec, StopFlag* stop,
                                   const std::function<void(const RunProgress&)>& on_progress) {
   RETURN_IF_ERROR(CheckSpec(spec));
-  ASSIGN_OR_RETURN(auto router, RouterConnection::Open({.endpoint = spec.endpoint,
-                                                        .model = spec.model,
-                                                        .channels = spec.channels,
-                                                        .connect_timeout = spec.connect_timeout},
-                                                       stop));
-  ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(spec, router->server().context_tokens,
-                                                         [&](const std::string& text) {
-                                                           return router->Tokenize(text, stop);
-                                                         }));
+  ASSIGN_OR_RETURN(auto server, ServerConnection::Open(spec, spec.channels, stop));
+  if (spec.keep_token_ids && !server->GivesTokenIds()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--expect and --expect-write need the ids of the tokens, and ", spec.endpoint,
+                     " does not give them: it takes no return_token_ids"));
+  }
+  ASSIGN_OR_RETURN(const Schedule schedule,
+                   MakeSchedule(spec, ContextOf(server->server()), [&](const std::string& text) {
+                     return server->Tokenize(text, stop);
+                   }));
   std::vector<int32_t> tokens;
   if (schedule.prompts.empty()) {
-    ASSIGN_OR_RETURN(std::vector<int32_t> ordinary, router->OrdinaryTokens());
+    ASSIGN_OR_RETURN(std::vector<int32_t> ordinary, server->OrdinaryTokens());
     tokens = std::move(ordinary);
   }
   const PromptMaker maker(spec, schedule, tokens, absl::StrFormat("goodput-%08x", RandomU64()));
@@ -262,18 +263,19 @@ absl::StatusOr<RunResult> RunLoad(const LoadSpec& spec, StopFlag* stop,
   run.rate = spec.workload.arrivals.rate;
   run.mode = spec.mode;
   run.seed = spec.seed;
-  run.server = router->server();
+  run.server = server->server();
   run.targets = spec.targets;
   run.window_begin_s = schedule.window_begin_s;
   run.window_end_s = schedule.window_end_s;
   run.remarks = schedule.remarks;
   {
-    Load load(spec, schedule, maker, router.get(), stop);
+    Load load(spec, schedule, maker, server.get(), stop);
     MetricsScraper scraper(spec.metrics_urls, load.start());
     load.Run(on_progress);
     run.timeline = scraper.Finish(&run.remarks);
     run.partial = load.partial();
     run.records = load.TakeRecords();
+    server->Remark(&run.remarks);
     if (run.partial) {
       run.window_end_s = std::min(run.window_end_s, load.stopped_s());
       EndWindowAtStop(&run);

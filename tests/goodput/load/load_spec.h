@@ -52,9 +52,16 @@ struct WorkloadSpec {
 };
 
 struct LoadSpec {
-  std::string endpoint;  // HOST:PORT of the router.
-  std::string model;     // Model to ask for; empty: the only model that the router serves.
-  std::string mode;      // disaggregated, colocated or auto; empty: the router's default.
+  // HOST:PORT of the router, or the URL of a server with OpenAI's API, as in http://HOST:PORT/v1.
+  std::string endpoint;
+  // Model to ask a router for; empty: the only model that it serves.
+  std::string model;
+  // Model to ask a server with OpenAI's API for; empty: the first one that it lists.
+  std::string openai_model;
+  // HOST:PORT of the router that names the ordinary tokens when the load is sent to a URL, so that
+  // the prompts are those of a load that is sent to the router. Empty: no router is asked.
+  std::string vocabulary_router;
+  std::string mode;  // disaggregated, colocated or auto; empty: the router's default.
   WorkloadSpec workload;
   uint64_t seed = 1;  // Seed of arrivals, lengths, prompts, sampling and the first row of a file.
   // Changes the prompts but not the arrivals and lengths, so that no prefix cache holds the

@@ -171,7 +171,7 @@ TEST(LoadTest, WhateverBecomesOfRequestsIsCounted) {
         EXPECT_THAT(record.message, StartsWith("a token came with position "));
         break;
       case 5:
-        EXPECT_EQ(record.message, "the router ended its stream before the answer was complete");
+        EXPECT_EQ(record.message, "the server ended its stream before the answer was complete");
         break;
       case 6:
         EXPECT_EQ(record.status, "UNAVAILABLE");
@@ -452,7 +452,7 @@ TEST(LoadTest, ARouterThatCountsNoTokensIsLoadedAllTheSame) {
   router.counts_tokens = false;
   const ScratchFolder folder;
   const RunResult run = RunOf(TextsOf(router, folder));
-  EXPECT_THAT(run.remarks, testing::Contains(HasSubstr("the router does not count tokens")));
+  EXPECT_THAT(run.remarks, testing::Contains(HasSubstr("the server does not count tokens")));
   EXPECT_EQ(CountOf(run, Outcome::kCompleted), 25u);
 }
 

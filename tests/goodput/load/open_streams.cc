@@ -9,20 +9,20 @@ namespace baton {
 
 OpenStreams::~OpenStreams() { BATON_CHECK(open_ == 0) << "requests outlive their load"; }
 
-void OpenStreams::Start(RequestRecord record, GenerateStream::Clock::time_point start,
-                        bool keep_token_ids, v1::Inference::Stub* stub,
-                        const v1::GenerateRequest& request, absl::Duration timeout) {
+void OpenStreams::Start(RequestRecord record, RequestStream::Clock::time_point start,
+                        bool keep_token_ids, ServerConnection* server,
+                        const OutgoingRequest& request, absl::Duration timeout) {
   ++sent_;
   ++open_;
   if (record.measured) ++open_measured_;
-  auto owned = std::make_unique<GenerateStream>(std::move(record), start, keep_token_ids,
-                                                [this](GenerateStream* one) { OnEnd(one); });
-  GenerateStream* const stream = owned.get();
+  auto owned = server->NewStream(std::move(record), start, keep_token_ids,
+                                 [this](RequestStream* one) { OnEnd(one); });
+  RequestStream* const stream = owned.get();
   {
     MutexLock lock(&mutex_);
     streams_.emplace(stream, std::move(owned));
   }
-  stream->Start(stub, request, timeout);
+  stream->Start(request, timeout);
 }
 
 void OpenStreams::StopAll() {
@@ -31,13 +31,13 @@ void OpenStreams::StopAll() {
   while (open_ > 0) none_open_.Wait(&mutex_);
 }
 
-void OpenStreams::OnEnd(GenerateStream* stream) {
+void OpenStreams::OnEnd(RequestStream* stream) {
   const bool measured = stream->record().measured;
   if (measured) {
     ++ended_measured_;
     good_ += Judge(stream->record(), targets_).good;
   }
-  std::unique_ptr<GenerateStream> owned;
+  std::unique_ptr<RequestStream> owned;
   {
     MutexLock lock(&mutex_);
     records_.push_back(std::move(stream->record()));

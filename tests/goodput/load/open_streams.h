@@ -7,7 +7,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "common/base/mutex.h"
-#include "tests/goodput/load/generate_stream.h"
+#include "tests/goodput/load/request_stream.h"
+#include "tests/goodput/load/server_connection.h"
 #include "tests/goodput/load/stop_flag.h"
 
 namespace baton {
@@ -21,8 +22,9 @@ class OpenStreams {
   // All requests must have ended. Aborts if one is open.
   ~OpenStreams();
 
-  void Start(RequestRecord record, GenerateStream::Clock::time_point start, bool keep_token_ids,
-             v1::Inference::Stub* stub, const v1::GenerateRequest& request, absl::Duration timeout);
+  // Sends a request. `server` must outlive it. For the other arguments see ServerConnection.
+  void Start(RequestRecord record, RequestStream::Clock::time_point start, bool keep_token_ids,
+             ServerConnection* server, const OutgoingRequest& request, absl::Duration timeout);
   // Cancels all open requests, and returns when they have ended.
   void StopAll();
 
@@ -36,14 +38,14 @@ class OpenStreams {
   std::vector<RequestRecord> TakeRecords();
 
  private:
-  void OnEnd(GenerateStream* stream);
+  void OnEnd(RequestStream* stream);
 
   const SloTargets targets_;
   StopFlag* const changed_;
   std::atomic<uint32_t> sent_ = 0, open_ = 0, open_measured_ = 0, ended_measured_ = 0, good_ = 0;
   Mutex mutex_;
   CondVar none_open_;
-  absl::flat_hash_map<GenerateStream*, std::unique_ptr<GenerateStream>> streams_
+  absl::flat_hash_map<RequestStream*, std::unique_ptr<RequestStream>> streams_
       ABSL_GUARDED_BY(mutex_);
   std::vector<RequestRecord> records_ ABSL_GUARDED_BY(mutex_);
 };

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/program.h"
 #include "common/base/status_macros.h"
+#include "tests/goodput/load/generate_stream.h"
 
 namespace baton {
 namespace {
@@ -141,6 +142,15 @@ absl::StatusOr<std::vector<int32_t>> RouterConnection::Tokenize(const std::strin
   const grpc::Status status = stubs_[0]->Tokenize(&context, request, &response);
   if (!status.ok()) return FromGrpc(status);
   return std::vector<int32_t>(response.token_ids().begin(), response.token_ids().end());
+}
+
+std::unique_ptr<RequestStream> RouterConnection::NewStream(RequestRecord record,
+                                                           RequestStream::Clock::time_point start,
+                                                           bool keep_token_ids,
+                                                           RequestStream::OnEnded on_ended) {
+  v1::Inference::Stub* const stub = stubs_[record.index % stubs_.size()].get();
+  return std::make_unique<GenerateStream>(stub, std::move(record), start, keep_token_ids,
+                                          std::move(on_ended));
 }
 
 absl::Status RouterConnection::AddOrdinary(int32_t begin, int32_t end, int* calls,

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <grpcpp/grpcpp.h>
@@ -10,6 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "baton/v1/inference.grpc.pb.h"
+#include "tests/goodput/load/request_stream.h"
+#include "tests/goodput/load/server_connection.h"
 #include "tests/goodput/load/stop_flag.h"
 #include "tests/goodput/results/record.h"
 
@@ -18,7 +21,7 @@ namespace baton {
 // Connections of a load to one router, or to all routers that its name resolves to. In the second
 // case each connection uses the routers in turn. A request that a router has begun is never sent
 // again: if it is lost, it counts as lost.
-class RouterConnection {
+class RouterConnection final : public ServerConnection {
  public:
   struct Options {
     std::string endpoint;  // HOST:PORT.
@@ -32,16 +35,25 @@ class RouterConnection {
   static absl::StatusOr<std::unique_ptr<RouterConnection>> Open(const Options& options,
                                                                 StopFlag* stop);
 
-  const ServerInfo& server() const { return server_; }
-  v1::Inference::Stub* stub(size_t index) { return stubs_[index % stubs_.size()].get(); }
+  const ServerInfo& server() const override { return server_; }
 
   // Returns every id of the vocabulary that is not a special token. The text of such an id remains
   // when special tokens are left out. Makes a few calls per 4,096 ids and per special token.
-  absl::StatusOr<std::vector<int32_t>> OrdinaryTokens();
+  absl::StatusOr<std::vector<int32_t>> OrdinaryTokens() override;
 
   // Returns the tokens that the router makes of `text`. Returns the error of the call if it fails,
   // and Cancelled once `stop` is set.
-  absl::StatusOr<std::vector<int32_t>> Tokenize(const std::string& text, StopFlag* stop);
+  absl::StatusOr<std::vector<int32_t>> Tokenize(const std::string& text, StopFlag* stop) override;
+  bool GivesTokenIds() const override { return true; }
+  OutgoingRequest Prepare(v1::GenerateRequest request) const override {
+    return {.message = std::move(request)};
+  }
+  // The requests use the connections in turn.
+  std::unique_ptr<RequestStream> NewStream(RequestRecord record,
+                                           RequestStream::Clock::time_point start,
+                                           bool keep_token_ids,
+                                           RequestStream::OnEnded on_ended) override;
+  void Remark(std::vector<std::string>*) const override {}
 
  private:
   RouterConnection() = default;

@@ -11,8 +11,8 @@
 #include "common/base/status_macros.h"
 #include "tests/goodput/load/open_streams.h"
 #include "tests/goodput/load/prompt_maker.h"
-#include "tests/goodput/load/router_connection.h"
 #include "tests/goodput/load/schedule.h"
+#include "tests/goodput/load/server_connection.h"
 #include "tests/goodput/results/verdict.h"
 
 namespace baton {
@@ -70,12 +70,8 @@ double MedianOf(std::vector<double> values) { return Percentile(std::move(values
 }  // namespace
 
 absl::StatusOr<UnloadedLatency> MeasureUnloaded(const LoadSpec& spec, StopFlag* stop) {
-  ASSIGN_OR_RETURN(auto router, RouterConnection::Open({.endpoint = spec.endpoint,
-                                                        .model = spec.model,
-                                                        .channels = 1,
-                                                        .connect_timeout = spec.connect_timeout},
-                                                       stop));
-  const uint32_t context_tokens = router->server().context_tokens;
+  ASSIGN_OR_RETURN(auto server, ServerConnection::Open(spec, 1, stop));
+  const uint32_t context_tokens = ContextOf(server->server());
   LoadSpec own = spec;
   own.prompt_salt = RandomU64() | 1;  // The random salt gives prompts that no other load sends.
   // Plans 1,000 evenly spaced requests instead of the load's own arrivals, because a window may
@@ -87,12 +83,12 @@ absl::StatusOr<UnloadedLatency> MeasureUnloaded(const LoadSpec& spec, StopFlag* 
   own.max_requests = 0;
   ASSIGN_OR_RETURN(Schedule schedule,
                    MakeSchedule(own, context_tokens, [&](const std::string& text) {
-                     return router->Tokenize(text, stop);
+                     return server->Tokenize(text, stop);
                    }));
   const uint32_t answer_tokens = MakeProbes(context_tokens, &schedule);
   std::vector<int32_t> tokens;
   if (schedule.prompts.empty()) {
-    ASSIGN_OR_RETURN(std::vector<int32_t> ordinary, router->OrdinaryTokens());
+    ASSIGN_OR_RETURN(std::vector<int32_t> ordinary, server->OrdinaryTokens());
     tokens = std::move(ordinary);
   }
   const PromptMaker maker(own, schedule, tokens, absl::StrFormat("unloaded-%08x", RandomU64()));
@@ -103,13 +99,12 @@ absl::StatusOr<UnloadedLatency> MeasureUnloaded(const LoadSpec& spec, StopFlag* 
                            .probes = kProbes};
   for (uint32_t i = 0; i <= kProbes; ++i) {
     OpenStreams streams({}, stop);
-    const v1::GenerateRequest request = maker.Make(i);
+    const OutgoingRequest request = server->Prepare(maker.Make(i));
     streams.Start({.index = i,
                    .mode = spec.mode,
                    .wanted_tokens = schedule.requests[i].output_tokens,
                    .forced_length = spec.workload.forced_length},
-                  GenerateStream::Clock::now(), false, router->stub(0), request,
-                  spec.request_timeout);
+                  RequestStream::Clock::now(), false, server.get(), request, spec.request_timeout);
     stop->WaitUntil(StopFlag::kForever, [&] { return streams.open() == 0; });
     streams.StopAll();
     const RequestRecord record = streams.TakeRecords()[0];

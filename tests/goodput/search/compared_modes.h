@@ -10,9 +10,10 @@ namespace baton {
 
 // One of the systems that are compared: a mode, or an endpoint that the user has named.
 struct ComparedSide {
-  std::string name;      // Name of the mode, or the user's name for an endpoint.
-  std::string endpoint;  // HOST:PORT; empty: the value of --endpoint.
-  std::string mode;      // Mode to ask for; empty: the router's default.
+  std::string name;  // Name of the mode, or the user's name for an endpoint.
+  // HOST:PORT of a router, or a URL; empty: the value of --openai or --endpoint.
+  std::string endpoint;
+  std::string mode;  // Mode to ask for; empty: the router's default.
 };
 
 // Parses "disaggregated,colocated,auto" or "old=127.0.0.1:1,new=127.0.0.1:2". If a name is a
