@@ -183,7 +183,7 @@ TEST(ReceivedAnswerTest, TimingTableShowsWhatWasSeenAndWhatTheRouterTells) {
       "  time per later token (TPOT)     10.00 ms   100 tokens/s\n"
       "  - queue                          0.01 ms\n"
       "  - prefill                        0.02 ms\n"
-      "  - hand-over behind prefill       0.03 ms\n"
+      "  - hand-over hidden               0.03 ms\n"
       "  - hand-over exposed              0.04 ms\n"
       "  - wait for decode                0.05 ms\n"
       "  - decode                         0.06 ms\n"

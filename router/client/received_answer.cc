@@ -248,7 +248,7 @@ std::string ReceivedAnswer::TimingTable(const One& one) const {
   }
   row("- queue", timing.queue_us());
   row("- prefill", timing.prefill_us());
-  row("- hand-over behind prefill", timing.handover_hidden_us());
+  row("- hand-over hidden", timing.handover_hidden_us());
   row("- hand-over exposed", timing.handover_exposed_us());
   row("- wait for decode", timing.decode_wait_us());
   row("- decode", timing.decode_us());
