@@ -96,6 +96,7 @@ const std::map<std::string, int>& Levels() {
       {"tests/faults", 20},
       {"tests/gpu", 20},
       {"tests/messages", 20},
+      {"tests/openai_page", 20},
       {"tests/goodput/results", 18},
       {"tests/goodput/plot", 18},
       {"tests/goodput/traces", 19},
