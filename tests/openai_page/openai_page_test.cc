@@ -119,9 +119,9 @@ class OpenaiPageTest : public testing::Test {
     const std::string here =
         absl::StrReplaceAll(commands, {{"./baton ", "\"$BATON\" "}, {kAddressOfPage, address_}});
     return RunShell(absl::StrCat("set -e; cd ", folder_.path(),
-                                 "; unset BATON_API_KEY BATON_ATTACH_TOKEN http_proxy; "
-                                 "export BATON_BUILD=" BATON_BUILD_DIR " BATON=" BATON_SOURCE_DIR
-                                 "/baton BATON_STATE=",
+                                 "; unset BATON_API_KEY BATON_ATTACH_TOKEN; "
+                                 "export no_proxy=127.0.0.1 BATON_BUILD=" BATON_BUILD_DIR
+                                 " BATON=" BATON_SOURCE_DIR "/baton BATON_STATE=",
                                  folder_.File("state"), "\n", here));
   }
 
