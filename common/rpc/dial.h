@@ -20,6 +20,8 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& address);
 // can't be sent (it must be visible ASCII without spaces), and for a variable that is set but
 // empty. Such a variable comes from a Secret that lost its value, and must not let everyone attach.
 absl::StatusOr<std::string> AttachToken(const std::string& flag);
+// Adds the metadata "authorization: Bearer TOKEN" to a call that has not begun. `token` is the
+// attach token, or a client's API key for a router; nothing is added if it is empty.
 void AddToken(grpc::ClientContext* context, const std::string& token);
 // Returns Unauthenticated unless the caller sent `token`, compared in constant time. Always OK if
 // `token` is empty.

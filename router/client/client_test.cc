@@ -349,8 +349,9 @@ TEST(PrintingTest, BytesWithoutATokenAreCounted) {
   EXPECT_EQ(DroppedNote(response), "");
   EXPECT_FALSE(TokensJson(response).contains("dropped_bytes"));
   response.set_dropped_bytes(3);
-  EXPECT_EQ(DroppedNote(response),
-            "baton-client: the model has no token for 3 bytes of the text, and does not see them\n");
+  EXPECT_EQ(
+      DroppedNote(response),
+      "baton-client: the model has no token for 3 bytes of the text, and does not see them\n");
   EXPECT_EQ(TokensJson(response)["dropped_bytes"], 3);
 }
 
@@ -362,6 +363,12 @@ TEST(PrintingTest, AFailureIsOneLine) {
       FailureLine(WithRetryAfter(absl::ResourceExhaustedError("full"), absl::Milliseconds(2100)),
                   "h:1"),
       "RESOURCE_EXHAUSTED: full; try again in 3s (router h:1)\n");
+}
+
+TEST(PrintingTest, AKeyThatIsMissingOrWrongIsNamedByItsVariable) {
+  EXPECT_EQ(FailureLine(absl::UnauthenticatedError("no such key"), "h:1"),
+            "UNAUTHENTICATED: no such key; set $BATON_API_KEY to a key that the router takes "
+            "(router h:1)\n");
 }
 
 // The error message says how to start a router: with "./baton up" if ./baton has started the
@@ -516,6 +523,38 @@ TEST_F(BinaryTest, GenerateStreamsTextAndTimes) {
   EXPECT_EQ(ended.exit_status, 0);
   EXPECT_THAT(ended.output, AllOf(StartsWith("one two\n"), HasSubstr("(TTFT)"),
                                   HasSubstr("decode 127.0.0.1:1002")));
+}
+
+TEST_F(BinaryTest, TheKeyOfTheEnvironmentIsSentAndNeverShown) {
+  router_.key = "sk-secret";
+  unsetenv("BATON_API_KEY");
+  const std::string refused = absl::StrCat(
+      "baton-client: UNAUTHENTICATED: no such key; set $BATON_API_KEY to a key that "
+      "the router takes (router ",
+      router_.address(), ")\n");
+  for (const char* command : {"generate x", "tokenize x", "detokenize 72", "models"}) {
+    const Ended ended = Client(command);
+    EXPECT_EQ(ended.exit_status, 1) << command;
+    EXPECT_EQ(ended.output, refused);
+  }
+  EXPECT_EQ(Client("health").output, "SERVING\n") << "health needs no key";
+  EXPECT_EQ(Client("wait").exit_status, 0);
+  setenv("BATON_API_KEY", "sk-secret", 1);
+  for (const char* command : {"generate x", "tokenize x", "detokenize 72", "models", "health"}) {
+    EXPECT_EQ(Client(command).exit_status, 0) << command;
+  }
+  EXPECT_EQ(Client("generate x --logprobs 1").exit_status, 0)
+      << "it asks for the tokens' text, too";
+  setenv("BATON_API_KEY", "sk-other", 1);
+  EXPECT_EQ(Client("models").output, refused);
+  setenv("BATON_API_KEY", "", 1);
+  EXPECT_EQ(Client("models").output, refused);
+  setenv("BATON_API_KEY", "sk-secret\n", 1);
+  const Ended ended = Client("models");
+  EXPECT_EQ(ended.exit_status, 2);
+  EXPECT_THAT(ended.output, AllOf(StartsWith("baton-client: $BATON_API_KEY holds a space, a line "),
+                                  testing::Not(HasSubstr("sk-"))));
+  unsetenv("BATON_API_KEY");
 }
 
 TEST_F(BinaryTest, GenerateJsonIsOneObject) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -16,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/base/api_key.h"
 #include "common/base/program.h"
 #include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
@@ -152,6 +154,8 @@ constexpr char kUsage[] = R"(baton-client: sends requests to a router.
                                    SERVING
   baton-client wait                returns once the router can serve
   baton-client COMMAND --help      prints the flags of one command
+
+If the router has keys, set $BATON_API_KEY to one of them: baton-client then sends it.
 
 Exit status: 0 if all went well, 1 if the call failed, 2 if the command line can't be used, and 130
 after an interruption, which also cancels the call.)";
@@ -397,11 +401,12 @@ int Main(int argc, char** argv) {
   if (words[0] == "generate") request = RequestFromFlags(words);
   absl::Duration timeout = absl::GetFlag(FLAGS_timeout);
   if (words[0] == "wait" && !Given("timeout")) timeout = absl::Seconds(60);
+  std::string key = OrRefuse(ApiKeyFromEnvironment(kApiKeyVariable));
 
   BlockStopSignals();
   // Both objects live until the process ends, because the thread that waits for a signal may use
   // them until then.
-  static auto* const calls = new RouterCalls(router, timeout);
+  static auto* const calls = new RouterCalls(router, timeout, std::move(key));
   static auto* const interrupted = new std::atomic<bool>(false);
   std::thread([] {
     WaitForStop();

@@ -135,6 +135,7 @@ std::string FailureLine(const absl::Status& status, absl::string_view router) {
                                "--router; ")
                 : "",
       message,
+      absl::IsUnauthenticated(status) ? "; set $BATON_API_KEY to a key that the router takes" : "",
       again ? absl::StrCat("; try again in ",
                            absl::FormatDuration(absl::Ceil(*again, absl::Seconds(1))))
             : "",

@@ -41,8 +41,11 @@ class RouterCalls::Call {
   grpc::ClientContext context_;
 };
 
-RouterCalls::RouterCalls(const std::string& address, absl::Duration timeout)
-    : timeout_(timeout), channel_(Dial(address)), stub_(v1::Inference::NewStub(channel_)) {}
+RouterCalls::RouterCalls(const std::string& address, absl::Duration timeout, std::string api_key)
+    : timeout_(timeout),
+      api_key_(std::move(api_key)),
+      channel_(Dial(address)),
+      stub_(v1::Inference::NewStub(channel_)) {}
 
 void RouterCalls::Stop() {
   MutexLock lock(&mutex_);
@@ -54,6 +57,7 @@ absl::Status RouterCalls::Generate(
     const v1::GenerateRequest& request,
     const std::function<absl::Status(const v1::GenerateEvent&)>& on_event) {
   Call call(this, SystemNow() + timeout_);
+  AddToken(call.context(), api_key_);
   const auto stream = stub_->Generate(call.context(), request);
   absl::Status refused;
   v1::GenerateEvent event;
@@ -65,6 +69,7 @@ absl::Status RouterCalls::Generate(
 
 absl::StatusOr<v1::TokenizeResponse> RouterCalls::Tokenize(const v1::TokenizeRequest& request) {
   Call call(this, SystemNow() + timeout_);
+  AddToken(call.context(), api_key_);
   v1::TokenizeResponse response;
   const grpc::Status status = stub_->Tokenize(call.context(), request, &response);
   if (!status.ok()) return FromGrpcStatus(status);
@@ -74,6 +79,7 @@ absl::StatusOr<v1::TokenizeResponse> RouterCalls::Tokenize(const v1::TokenizeReq
 absl::StatusOr<v1::DetokenizeResponse> RouterCalls::Detokenize(
     const v1::DetokenizeRequest& request) {
   Call call(this, SystemNow() + timeout_);
+  AddToken(call.context(), api_key_);
   v1::DetokenizeResponse response;
   const grpc::Status status = stub_->Detokenize(call.context(), request, &response);
   if (!status.ok()) return FromGrpcStatus(status);
@@ -82,6 +88,7 @@ absl::StatusOr<v1::DetokenizeResponse> RouterCalls::Detokenize(
 
 absl::StatusOr<v1::ListModelsResponse> RouterCalls::ListModels() {
   Call call(this, SystemNow() + timeout_);
+  AddToken(call.context(), api_key_);
   v1::ListModelsResponse response;
   const grpc::Status status = stub_->ListModels(call.context(), {}, &response);
   if (!status.ok()) return FromGrpcStatus(status);
@@ -119,6 +126,7 @@ absl::StatusOr<RouterCalls::HealthAndModels> RouterCalls::HealthWithModels() {
 
 absl::StatusOr<std::string> RouterCalls::WhyNotServing() {
   Call call(this, SystemNow() + absl::Seconds(2));
+  AddToken(call.context(), api_key_);
   v1::ListModelsResponse models;
   if (const grpc::Status status = stub_->ListModels(call.context(), {}, &models); !status.ok()) {
     return FromGrpcStatus(status);

@@ -18,8 +18,9 @@ namespace baton {
 // status of the RPC. One thread makes the calls; any thread may call Stop().
 class RouterCalls {
  public:
-  // `address` is host:port. Each call ends with DeadlineExceeded `timeout` after it began.
-  RouterCalls(const std::string& address, absl::Duration timeout);
+  // `address` is host:port. Each call ends with DeadlineExceeded `timeout` after it began. Calls of
+  // the service Inference carry `api_key`, unless it is empty; the health service needs none.
+  RouterCalls(const std::string& address, absl::Duration timeout, std::string api_key = "");
 
   // Cancels the running call and every later one. Any thread.
   void Stop();
@@ -54,6 +55,7 @@ class RouterCalls {
   class Call;
 
   const absl::Duration timeout_;
+  const std::string api_key_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Inference::Stub> stub_;
   Mutex mutex_;

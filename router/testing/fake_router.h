@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,8 @@ class FakeRouter final : public v1::Inference::Service {
   // is reported, as by older routers.
   std::string not_serving_because;
   std::vector<std::string> unused_workers, failing_workers;
+  // The key that every call has to carry; "": none.
+  std::string key;
   // Called after ListModels has built its answer.
   std::function<void()> after_list_models = [] {};
 
@@ -91,12 +94,21 @@ class FakeRouter final : public v1::Inference::Service {
   }
 
  private:
+  // Returns Unauthenticated unless the call carries `key`, once.
+  grpc::Status CheckKey(const grpc::ServerContext& context) const {
+    if (key.empty()) return grpc::Status::OK;
+    const auto [begin, end] = context.client_metadata().equal_range("authorization");
+    if (std::distance(begin, end) == 1 && begin->second == "Bearer " + key) return grpc::Status::OK;
+    return {grpc::StatusCode::UNAUTHENTICATED, "no such key"};
+  }
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         Writer* writer) override {
+    if (const grpc::Status status = CheckKey(*context); !status.ok()) return status;
     return on_generate(context, *request, writer);
   }
-  grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,
+  grpc::Status Tokenize(grpc::ServerContext* context, const v1::TokenizeRequest* request,
                         v1::TokenizeResponse* response) override {
+    if (const grpc::Status status = CheckKey(*context); !status.ok()) return status;
     if (!request->has_add_special() || request->add_special()) {
       response->add_token_ids(1);
       response->add_pieces("<s>");
@@ -107,8 +119,9 @@ class FakeRouter final : public v1::Inference::Service {
     }
     return grpc::Status::OK;
   }
-  grpc::Status Detokenize(grpc::ServerContext*, const v1::DetokenizeRequest* request,
+  grpc::Status Detokenize(grpc::ServerContext* context, const v1::DetokenizeRequest* request,
                           v1::DetokenizeResponse* response) override {
+    if (const grpc::Status status = CheckKey(*context); !status.ok()) return status;
     for (const int32_t id : request->token_ids()) {
       if (id < 0 || id > 127) {
         return {grpc::StatusCode::INVALID_ARGUMENT,
@@ -119,8 +132,9 @@ class FakeRouter final : public v1::Inference::Service {
     }
     return grpc::Status::OK;
   }
-  grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
+  grpc::Status ListModels(grpc::ServerContext* context, const v1::ListModelsRequest*,
                           v1::ListModelsResponse* response) override {
+    if (const grpc::Status status = CheckKey(*context); !status.ok()) return status;
     v1::Model& model = *response->add_models();
     model.set_name("demo");
     model.set_architecture("LlamaForCausalLM");

@@ -200,8 +200,8 @@ class MessagesTest : public testing::TestWithParam<Case> {
                         "/baton")
                .c_str(),
            1);
-    for (const char* variable :
-         {"BATON_ATTACH_TOKEN", "BATON_CALLED_AS", "BATON_SLO", "HF_TOKEN", "HF_ENDPOINT"}) {
+    for (const char* variable : {"BATON_API_KEY", "BATON_ATTACH_TOKEN", "BATON_CALLED_AS",
+                                 "BATON_SLO", "HF_TOKEN", "HF_ENDPOINT"}) {
       unsetenv(variable);
     }
     // $UNPRIVILEGED runs a command without root's rights. $OWN_MOUNTS runs a command with mounts of

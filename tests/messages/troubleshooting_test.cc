@@ -160,6 +160,7 @@ TEST(TroubleshootingTest, EveryRefusalOfAProgramHasARow) {
       {.messages_of = MessagesOfProgram,
        .files = {"common/up",
                  "common/fetch",
+                 "common/base/api_key.cc",
                  "common/base/byte_size.cc",
                  "common/base/listen_check.cc",
                  "common/base/page_in.cc",
