@@ -71,6 +71,11 @@ int ParseAndRunUp(std::vector<std::string> words, const std::string& programs) {
     return 1;
   }
   if (options->check) return 0;
+  if (!PassedValue(*options, Role::kRouter, "api-key-file").empty() && !HasApiKey()) {
+    RefuseCommandLine(
+        "--api-key-file without $BATON_API_KEY: up would have no key for its first prompt; set "
+        "$BATON_API_KEY to one of the file's keys");
+  }
   const UsableMemory memory = ReadUsableMemory();
   if (memory.bytes != UINT64_MAX) options->usable_memory_bytes = memory.bytes;
   return RunUp(*options, programs, DefaultStateFolder());

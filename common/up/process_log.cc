@@ -83,6 +83,7 @@ void ProcessLog::BeginRun() {
   offset_ = error ? 0 : size;
   partial_.clear();
   address_.reset();
+  http_address_.reset();
   last_line_.clear();
   progress_.clear();
   last_warning_.clear();
@@ -111,6 +112,12 @@ void ProcessLog::TakeLine(absl::string_view line) {
   line = absl::StripTrailingAsciiWhitespace(line);
   if (const size_t over = line.rfind('\r'); over != line.npos) line.remove_prefix(over + 1);
   if (absl::StripAsciiWhitespace(line).empty()) return;
+  if (absl::StartsWith(line, "listening for HTTP on ")) {
+    last_line_ = progress_ = std::string(line);
+    absl::ConsumePrefix(&line, "listening for HTTP on ");
+    http_address_ = std::string(line);
+    return;
+  }
   if (absl::ConsumePrefix(&line, "listening on ")) {
     // If the worker advertises another address than this one, " (advertised as ADDRESS)" follows.
     address_ = std::string(line.substr(0, line.find(' ')));
@@ -119,6 +126,7 @@ void ProcessLog::TakeLine(absl::string_view line) {
   }
   if (const std::string name = Field(line, "event"); line[0] == '{' && !name.empty()) {
     if (name == "listening") address_ = Field(line, "address");
+    if (name == "listening_http") http_address_ = Field(line, "address");
     if (name == "refused_to_start") refusal_ = Field(line, "because");
     std::string message = Field(line, "message");
     if (message.empty()) message = Field(line, "why");

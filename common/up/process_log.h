@@ -22,6 +22,9 @@ class ProcessLog {
   // The address at which this run listens. Empty until the log, in text or in JSON, shows the
   // address.
   const std::optional<std::string>& address() const { return address_; }
+  // The address at which this run serves HTTP. Empty until the log shows it, and always if the
+  // process serves no HTTP.
+  const std::optional<std::string>& http_address() const { return http_address_; }
   // The last line of this run that is not empty, without time and program. Empty if this run has no
   // such line yet.
   const std::string& last_line() const { return last_line_; }
@@ -40,7 +43,7 @@ class ProcessLog {
   const std::string path_;
   uint64_t offset_ = 0;
   std::string partial_;  // a line whose end has not been written yet
-  std::optional<std::string> address_;
+  std::optional<std::string> address_, http_address_;
   std::string last_line_, progress_, last_warning_, refusal_;
 };
 

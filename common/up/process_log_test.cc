@@ -38,6 +38,20 @@ TEST_F(ProcessLogTest, TheAddressIsThatOfTheRunThatIsOn) {
   EXPECT_EQ(log_.address(), "0.0.0.0:44");
 }
 
+TEST_F(ProcessLogTest, TheAddressForHttpIsAnotherOne) {
+  Append("listening on 127.0.0.1:42\n");
+  EXPECT_FALSE(log_.http_address().has_value());
+  Append("listening for HTTP on 127.0.0.1:8000\n");
+  EXPECT_EQ(log_.address(), "127.0.0.1:42");
+  EXPECT_EQ(log_.http_address(), "127.0.0.1:8000");
+  log_.BeginRun();
+  EXPECT_FALSE(log_.http_address().has_value());
+  Append(LogLine(LogFormat::kJson, "2026-11-23T06:13:02.123456Z", Severity::kInfo, "baton-router",
+                 "listening_http", {{"address", "127.0.0.1:8001"}}));
+  EXPECT_EQ(log_.http_address(), "127.0.0.1:8001");
+  EXPECT_FALSE(log_.address().has_value());
+}
+
 TEST_F(ProcessLogTest, ProgressIsTheLastLineInAFewWords) {
   for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
     const auto append = [&](const char* event, std::initializer_list<LogField> fields) {

@@ -51,10 +51,11 @@ std::vector<ProcessSpec> ProcessesOf(const UpOptions& options) {
 
 std::string ProgramOf(Role role) { return absl::StrCat("baton-", NameOf(role)); }
 
-std::vector<std::string> RouterArguments(const UpOptions& options, absl::string_view listen) {
-  std::vector<std::string> arguments = {absl::StrCat("--listen=", listen),
-                                        absl::StrCat("--model=", options.model),
-                                        absl::StrCat("--mode=", options.mode)};
+std::vector<std::string> RouterArguments(const UpOptions& options, absl::string_view listen,
+                                         absl::string_view http_listen) {
+  std::vector<std::string> arguments = {
+      absl::StrCat("--listen=", listen), absl::StrCat("--http-listen=", http_listen),
+      absl::StrCat("--model=", options.model), absl::StrCat("--mode=", options.mode)};
   AppendPassed(options, Role::kRouter, &arguments);
   return arguments;
 }

@@ -20,8 +20,10 @@ std::vector<ProcessSpec> ProcessesOf(const UpOptions& options);
 // Returns the name of the program for a role, such as "baton-decode".
 std::string ProgramOf(Role role);
 
-// Returns the router's arguments. The router listens at `listen`.
-std::vector<std::string> RouterArguments(const UpOptions& options, absl::string_view listen);
+// Returns the router's arguments. The router listens at `listen`, and for HTTP at `http_listen`; ""
+// means no HTTP.
+std::vector<std::string> RouterArguments(const UpOptions& options, absl::string_view listen,
+                                         absl::string_view http_listen);
 
 // Returns a worker's arguments. The worker attaches to the router at `router`, and also to the
 // routers that --routers names.

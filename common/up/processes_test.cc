@@ -24,8 +24,9 @@ TEST(ProcessesTest, EachProgramGetsItsArguments) {
   options.mode = "auto";
   options.flags[Role::kRouter] = {"--max-queued=3"};
   options.flags[Role::kDecode] = {"--routers=other:1", "--listen=h:2"};
-  EXPECT_THAT(RouterArguments(options, "h:1"),
-              ElementsAre("--listen=h:1", "--model=/m", "--mode=auto", "--max-queued=3"));
+  EXPECT_THAT(RouterArguments(options, "h:1", "h:8"),
+              ElementsAre("--listen=h:1", "--http-listen=h:8", "--model=/m", "--mode=auto",
+                          "--max-queued=3"));
   EXPECT_THAT(WorkerArguments(options, Role::kPrefill, "0.0.0.0:9"),
               ElementsAre("--listen=127.0.0.1:0", "--routers=127.0.0.1:9", "--model=/m"));
   EXPECT_THAT(

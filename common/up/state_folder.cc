@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -49,8 +50,8 @@ struct flock WholeFile(short type) {
 // cluster.
 bool IsRunningState(const fs::path& path) {
   return path.extension() == ".pid" || path.extension() == ".next" ||
-         path.filename() == "router.address" || path.filename() == "processes" ||
-         path.filename() == "stopping";
+         path.filename() == "router.address" || path.filename() == "http.address" ||
+         path.filename() == "processes" || path.filename() == "stopping";
 }
 
 void RemoveIf(const std::string& folder, bool (*chosen)(const fs::path&)) {
@@ -110,8 +111,8 @@ absl::Status StateFolder::Take() {
   return absl::OkStatus();
 }
 
-void StateFolder::Write(const std::vector<ProcessRecord>& records,
-                        absl::string_view router_address) const {
+void StateFolder::Write(const std::vector<ProcessRecord>& records, absl::string_view router_address,
+                        absl::string_view http_address) const {
   std::string lines;
   std::error_code ignored;
   for (const ProcessRecord& record : records) {
@@ -125,10 +126,13 @@ void StateFolder::Write(const std::vector<ProcessRecord>& records,
     }
   }
   Replace(File("processes"), lines);
-  if (router_address.empty()) {
-    fs::remove(File("router.address"), ignored);
-  } else {
-    Replace(File("router.address"), absl::StrCat(router_address, "\n"));
+  for (const auto& [name, address] : {std::make_pair("router.address", router_address),
+                                      std::make_pair("http.address", http_address)}) {
+    if (address.empty()) {
+      fs::remove(File(name), ignored);
+    } else {
+      Replace(File(name), absl::StrCat(address, "\n"));
+    }
   }
 }
 
@@ -153,6 +157,10 @@ std::vector<ProcessRecord> StateFolder::Read() const {
 
 std::string StateFolder::RouterAddress() const {
   return std::string(absl::StripAsciiWhitespace(Contents(File("router.address"))));
+}
+
+std::string StateFolder::HttpAddress() const {
+  return std::string(absl::StripAsciiWhitespace(Contents(File("http.address"))));
 }
 
 bool StateFolder::Stopping() const {

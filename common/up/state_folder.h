@@ -24,6 +24,7 @@ struct ProcessRecord {
 //   supervisor.pid   the process id of the supervising process
 //   processes        one line per process: name, address, process id, note, separated by tabs
 //   router.address   where clients reach the router; exists while the router has an address
+//   http.address     where clients reach it by HTTP; exists while it has an address for HTTP
 //   stopping         exists once the cluster is being stopped
 //   NAME.pid         the process id of router, prefill-1, ...
 //   log/NAME.log     the output of each process; log/supervisor.log: which process ended, and when
@@ -43,18 +44,20 @@ class StateFolder {
   // PermissionDenied, with the file's name, if a file can't be written.
   absl::Status Take();
 
-  // For the owner of the lock. Writes the records, and the router's address for clients (empty if
+  // For the owner of the lock. Writes the records, and the router's addresses for clients (empty if
   // it has none).
-  void Write(const std::vector<ProcessRecord>& records, absl::string_view router_address) const;
+  void Write(const std::vector<ProcessRecord>& records, absl::string_view router_address,
+             absl::string_view http_address) const;
   // For the owner of the lock. Marks the cluster as being stopped.
   void SetStopping() const;
   // For the owner of the lock, before it ends. Removes the files that describe running processes.
   // Logs stay.
   void Clear() const;
 
-  // For any process. Read and RouterAddress return what the last Write() wrote.
+  // For any process. These functions return what the last Write() wrote.
   std::vector<ProcessRecord> Read() const;
   std::string RouterAddress() const;
+  std::string HttpAddress() const;
   // For any process. Returns true if the cluster that holds the lock is being stopped.
   bool Stopping() const;
 

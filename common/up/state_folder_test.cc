@@ -19,14 +19,16 @@ TEST(StateFolderTest, WhatIsWrittenIsRead) {
   const StateFolder folder(scratch.path());
   EXPECT_TRUE(folder.Read().empty());
   EXPECT_EQ(folder.RouterAddress(), "");
+  EXPECT_EQ(folder.HttpAddress(), "");
   folder.Write({{"router", "127.0.0.1:5", 71, ""}, {"decode-1", "", 0, "loading\tweights\n"}},
-               "127.0.0.1:5");
+               "127.0.0.1:5", "127.0.0.1:6");
   const std::vector<ProcessRecord> records = folder.Read();
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[0].address, "127.0.0.1:5");
   EXPECT_EQ(records[0].pid, 71);
   EXPECT_EQ(records[1].note, "loading weights ");
   EXPECT_EQ(folder.RouterAddress(), "127.0.0.1:5");
+  EXPECT_EQ(folder.HttpAddress(), "127.0.0.1:6");
   EXPECT_EQ(scratch.Read("router.pid"), "71\n");
   EXPECT_FALSE(std::filesystem::exists(scratch.File("decode-1.pid")));
   EXPECT_FALSE(folder.Stopping());
@@ -34,6 +36,8 @@ TEST(StateFolderTest, WhatIsWrittenIsRead) {
   EXPECT_TRUE(folder.Stopping());
   folder.Clear();
   EXPECT_TRUE(folder.Read().empty());
+  EXPECT_EQ(folder.RouterAddress(), "");
+  EXPECT_EQ(folder.HttpAddress(), "");
   EXPECT_FALSE(std::filesystem::exists(scratch.File("router.pid")));
   EXPECT_FALSE(folder.Stopping());
 }

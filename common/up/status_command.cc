@@ -39,11 +39,15 @@ int RunStatus(const std::string& programs, const std::string& state) {
     Say("nothing is up");
     return 1;
   }
+  const std::string http = folder.HttpAddress();
   for (const ProcessRecord& record : folder.Read()) {
     absl::PrintF("  %-10s %-21s pid %-8s log %s\n", record.name,
                  record.address.empty() ? "-" : record.address,
                  record.pid == 0 ? "-" : absl::StrCat(record.pid), folder.LogFile(record.name));
     if (!record.note.empty()) absl::PrintF("  %-10s %s\n", "", record.note);
+    if (record.name == "router" && !http.empty()) {
+      absl::PrintF("  %-10s %-21s OPENAI_BASE_URL=%s\n", "http", http, OpenAiBaseUrl(http));
+    }
   }
   std::fflush(stdout);
   if (folder.Stopping()) {

@@ -37,6 +37,8 @@ namespace baton {
 namespace {
 
 constexpr int kDefaultPort = 50051;
+constexpr int kDefaultHttpPort = 8000;
+constexpr char kAskedFor[] = "Tell me a story about a fox";  // in the commands that are suggested
 // Time between two reads of the logs if the system has no inotify instance left.
 constexpr absl::Duration kLogPause = absl::Milliseconds(50);
 constexpr int kAnswerTokens = 200;  // max length of the first answer, in tokens
@@ -86,6 +88,7 @@ class Up {
     BATON_CHECK(signals_ >= 0) << errno;
     watch_ = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     ChooseListen();
+    ChooseHttpListen();
     MakeSupervisor();
     supervisor_->Begin(SteadyNow());
     while (!supervisor_->done() || prompter_ > 0) Turn();
@@ -124,6 +127,19 @@ class Up {
     listen_ = "127.0.0.1:0";
   }
 
+  // Chooses the address for HTTP. Another process of this cluster may have been given the default
+  // port, too.
+  void ChooseHttpListen() {
+    if (options_.http_listen.has_value()) {
+      http_listen_ = *options_.http_listen;
+      return;
+    }
+    http_listen_ = absl::StrCat("127.0.0.1:", kDefaultHttpPort);
+    if (!Claims(options_, kDefaultHttpPort) && PortIsFree(kDefaultHttpPort)) return;
+    Say(absl::StrCat(http_listen_, " is taken; the router serves HTTP on a free port"));
+    http_listen_ = "127.0.0.1:0";
+  }
+
   void MakeSupervisor() {
     std::vector<Supervisor::Process> processes;
     for (ProcessSpec& spec : ProcessesOf(options_)) {
@@ -151,8 +167,10 @@ class Up {
     const std::string router = supervisor_->router_address();
     const absl::StatusOr<pid_t> pid = StartChild(
         {.program = absl::StrCat(programs_, "/", ProgramOf(process.spec.role)),
-         .arguments = is_router ? RouterArguments(options_, router.empty() ? listen_ : router)
-                                : WorkerArguments(options_, process.spec.role, router),
+         .arguments = is_router
+                          ? RouterArguments(options_, router.empty() ? listen_ : router,
+                                            http_address_.empty() ? http_listen_ : http_address_)
+                          : WorkerArguments(options_, process.spec.role, router),
          .log = log.path()});
     if (!pid.ok()) {
       supervisor_->OnStartFailed(name, pid.status().message(), SteadyNow());
@@ -227,6 +245,7 @@ class Up {
       if (!process.has_address && log.address().has_value()) {
         supervisor_->OnAddress(process.spec.name, *log.address(), now);
       }
+      if (log.http_address().has_value()) http_address_ = *log.http_address();
     }
   }
 
@@ -334,6 +353,10 @@ class Up {
       const bool tells = process.state == Supervisor::State::kRunning && !progress.empty();
       missing.push_back({process.spec.name, tells ? progress : WhyAway(process)});
     }
+    // The router tells its address for HTTP after its other address.
+    if (missing.empty() && !http_listen_.empty() && http_address_.empty()) {
+      missing.push_back({"the router to serve HTTP", logs_.at("router").progress()});
+    }
     if (!missing.empty()) return missing;
     if (waiter_ == 0 && !can_serve_) StartWaiter();
     if (!can_serve_) {
@@ -391,6 +414,9 @@ class Up {
     std::string text = absl::StrCat("serving ", options_.model, " at\n");
     for (const Supervisor::Process& process : supervisor_->processes()) {
       absl::StrAppendFormat(&text, "  %-10s %s\n", process.spec.name, process.address);
+      if (process.spec.role == Role::kRouter && !http_address_.empty()) {
+        absl::StrAppendFormat(&text, "  %-10s %s\n", "http", http_address_);
+      }
     }
     Say(absl::StrCat(text, "> ", options_.prompt));
     phase_ = Phase::kPrompting;
@@ -420,17 +446,12 @@ class Up {
   void BeginServing() {
     phase_ = Phase::kServing;
     supervisor_->Serving();
-    const std::string ask =
-        absl::StrCat(AskCommand(ReachableAddress(supervisor_->router_address())),
-                     " \"Tell me a story about a fox\"");
-    if (!options_.detach) {
-      Say(
-          absl::StrCat("it serves until Ctrl-C (a second Ctrl-C does not wait for running "
-                       "answers); in another terminal: ",
-                       ask));
-      return;
-    }
-    Say(absl::StrCat("it serves until ", CalledAs(), " down; try ", ask));
+    Say(absl::StrCat(options_.detach
+                         ? absl::StrCat("it serves until ", CalledAs(), " down; try:")
+                         : "it serves until Ctrl-C (a second Ctrl-C does not wait for running "
+                           "answers); in another terminal:",
+                     "\n", Suggestions()));
+    if (!options_.detach) return;
     const char serving = 1;
     [[maybe_unused]] const ssize_t told = write(front_, &serving, 1);
     close(front_);
@@ -440,9 +461,20 @@ class Up {
     close(nowhere);
   }
 
+  // Returns commands to try, one a line, without the last line end.
+  std::string Suggestions() const {
+    std::string lines = absl::StrCat(
+        "  ", AskCommand(ReachableAddress(supervisor_->router_address())), " \"", kAskedFor, "\"");
+    if (http_address_.empty()) return lines;
+    const std::string http = ReachableAddress(http_address_);
+    absl::StrAppend(&lines, "\n  ", CurlCommand(http, kAskedFor),
+                    "\nand for clients of OpenAI's API:", "\n  ", OpenAiExports(http));
+    return lines;
+  }
+
   void WriteState() {
     std::vector<ProcessRecord> records;
-    std::string all;
+    std::string all = absl::StrCat(http_address_, "|");
     for (const Supervisor::Process& process : supervisor_->processes()) {
       const auto pid = pids_.find(process.spec.name);
       records.push_back({.name = process.spec.name,
@@ -455,7 +487,8 @@ class Up {
     if (all == written_) return;
     written_ = all;
     const std::string& router = supervisor_->router_address();
-    state_.Write(records, router.empty() ? "" : ReachableAddress(router));
+    state_.Write(records, router.empty() ? "" : ReachableAddress(router),
+                 http_address_.empty() ? "" : ReachableAddress(http_address_));
   }
 
   // Tells the user, and the supervisor's log, that something happened to a process. Adds the time.
@@ -489,7 +522,8 @@ class Up {
   // watch_ is the descriptor of inotify. watched_ is inotify's watch of the log folder; -1: none.
   int watch_ = -1, watched_ = -1;
   bool watching_ = false;
-  std::string listen_;
+  std::string listen_, http_listen_;  // addresses with which the router is started first
+  std::string http_address_;          // the router's address for HTTP; empty until it is known
   std::map<std::string, ProcessLog> logs_;
   std::map<std::string, pid_t> pids_;  // ids of the running processes
   std::unique_ptr<Supervisor> supervisor_;

@@ -22,6 +22,7 @@ extern "C" {  // Debian 12's header lacks extern "C"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/scratch_folder.h"
 
 namespace baton {
@@ -35,10 +36,15 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-// A fake server. It logs that it listens at the given address, and then waits for a signal.
+// A fake server. It logs that it listens at the given addresses, and then waits for a signal.
 constexpr char kServer[] = R"(#!/bin/sh
 case $1 in --list-flags) echo "listen value"; exit;; esac
-for a; do case $a in --listen=*) echo "listening on ${a#--listen=}";; esac; done
+for a; do
+  case $a in
+    --listen=*) echo "listening on ${a#--listen=}" ;;
+    --http-listen=?*) echo "listening for HTTP on ${a#--http-listen=}" ;;
+  esac
+done
 exec sleep 1000
 )";
 constexpr char kClient[] = R"(#!/bin/sh
@@ -71,8 +77,8 @@ class UpCommandTest : public testing::Test {
   // output, then after each new line.
   Ended Run(const std::string& arguments, const OnOutput& on_output = nullptr) {
     const std::string command = absl::StrCat(
-        "exec 2>&1; echo $$; exec env -u BATON_CALLED_AS BATON_STATE=", folder_.File("state"), " ",
-        folder_.File("bin/baton-up"), " ", arguments);
+        "exec 2>&1; echo $$; exec env -u BATON_CALLED_AS -u BATON_API_KEY ", environment_,
+        " BATON_STATE=", folder_.File("state"), " ", folder_.File("bin/baton-up"), " ", arguments);
     FILE* pipe = popen(command.c_str(), "r");
     Ended ended;
     char buffer[4096];
@@ -86,10 +92,11 @@ class UpCommandTest : public testing::Test {
     ended.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return ended;
   }
+  // Without HTTP, unless the arguments ask for it.
   Ended Up(const std::string& arguments, const OnOutput& on_output = nullptr) {
-    return Run(
-        absl::StrCat("up --listen=127.0.0.1:7 --model=", folder_.File("model"), " ", arguments),
-        on_output);
+    return Run(absl::StrCat("up --listen=127.0.0.1:7 --http-listen= --model=",
+                            folder_.File("model"), " ", arguments),
+               on_output);
   }
 
   pid_t PidOf(const std::string& process) const {
@@ -110,7 +117,14 @@ class UpCommandTest : public testing::Test {
     return gone;
   }
 
+  // Waits until a process that has ended runs again. `before` is its id before it ended. `status`
+  // does not wait, so this function repeats it.
+  void WaitUntilBack(const char* process, pid_t before) {
+    for (pid_t now = 0; now == 0 || now == before; now = PidOf(process)) Run("status");
+  }
+
   const ScratchFolder folder_;
+  std::string environment_;  // variables for baton-up, as NAME=VALUE
 };
 
 // Sends a signal once the output contains a text.
@@ -209,16 +223,12 @@ TEST_F(UpCommandTest, ASignalAtAnyMomentOfTheStartEndsAll) {
 TEST_F(UpCommandTest, WhatDiesComesBackAndTheRouterWhereItWas) {
   const Ended up = Up("--detach");
   ASSERT_EQ(up.exit_status, 0) << up.output;
-  EXPECT_THAT(up.output, HasSubstr("it serves until baton-up down; try baton-client generate "
+  EXPECT_THAT(up.output, HasSubstr("it serves until baton-up down; try:\n  baton-client generate "
                                    "--router=127.0.0.1:7 "));
   const pid_t router = PidOf("router"), decode = PidOf("decode-1");
   for (const pid_t pid : {router, decode}) kill(pid, SIGKILL);
-  // `status` does not wait, so the test repeats it until the router and decode-1 are back.
-  const auto back = [&](const char* name, pid_t before) {
-    const pid_t now = PidOf(name);
-    return now != 0 && now != before;
-  };
-  while (!back("router", router) || !back("decode-1", decode)) Run("status");
+  WaitUntilBack("router", router);
+  WaitUntilBack("decode-1", decode);
   const Ended status = Run("status");
   EXPECT_EQ(status.exit_status, 0);
   EXPECT_THAT(status.output,
@@ -233,6 +243,80 @@ TEST_F(UpCommandTest, WhatDiesComesBackAndTheRouterWhereItWas) {
             "stops it\n");
   EXPECT_EQ(Run("down").output, "stopped\n");
   EXPECT_EQ(Run("down").output, "nothing is up\n");
+}
+
+TEST_F(UpCommandTest, HttpIsShownAndStaysWhereItIsWhenTheRouterComesBack) {
+  // The router gets port 9 when it asks for any free port.
+  Program("router", R"(#!/bin/sh
+case $1 in --list-flags) exit;; esac
+for a; do
+  case $a in
+    --http-listen=*:0) a=--http-listen=127.0.0.1:9 ;;
+    --http-listen=*) echo "again at ${a#--http-listen=}" ;;
+  esac
+  case $a in --http-listen=*) http=${a#--http-listen=} ;; esac
+done
+echo "listening on 127.0.0.1:7"
+echo "listening for HTTP on $http"
+exec sleep 1000
+)");
+  const Ended up = Up("--detach --http-listen=0.0.0.0:0");
+  ASSERT_EQ(up.exit_status, 0) << up.output;
+  EXPECT_THAT(up.output,
+              AllOf(HasSubstr("  router     127.0.0.1:7\n  http       127.0.0.1:9\n  prefill-1"),
+                    HasSubstr("\n  curl http://127.0.0.1:9/v1/completions -H 'Content-Type: "
+                              "application/json' -d '{\"prompt\": \"Tell me a story about a "
+                              "fox\", \"max_tokens\": 60}'\n"),
+                    HasSubstr("  export OPENAI_BASE_URL=http://127.0.0.1:9/v1 "
+                              "OPENAI_API_KEY=none\n")));
+  EXPECT_EQ(folder_.Read("state/http.address"), "127.0.0.1:9\n");
+  const pid_t router = PidOf("router");
+  kill(router, SIGKILL);
+  WaitUntilBack("router", router);
+  EXPECT_THAT(Run("status").output, HasSubstr("  http       127.0.0.1:9           "
+                                              "OPENAI_BASE_URL=http://127.0.0.1:9/v1\n"));
+  EXPECT_EQ(Run("down").output, "stopped\n");
+  EXPECT_THAT(folder_.Read("state/log/router.log"), HasSubstr("again at 127.0.0.1:9\n"));
+  EXPECT_FALSE(fs::exists(folder_.File("state/http.address")));
+}
+
+TEST_F(UpCommandTest, HttpHasAPortOfItsOwnWithoutAFlag) {
+  const std::string model = absl::StrCat(" --model=", folder_.File("model"));
+  EXPECT_THAT(Run("up --once --listen=127.0.0.1:7" + model).output,
+              testing::AnyOf(HasSubstr("\n  http       127.0.0.1:8000\n"),
+                             AllOf(StartsWith("127.0.0.1:8000 is taken; "),
+                                   HasSubstr("\n  http       127.0.0.1:0\n"))));
+  EXPECT_THAT(Run("up --once --listen=127.0.0.1:8000" + model).output,
+              AllOf(StartsWith("127.0.0.1:8000 is taken; the router serves HTTP on a free port\n"),
+                    HasSubstr("\n  http       127.0.0.1:0\n")));
+}
+
+TEST_F(UpCommandTest, WithoutHttpNothingSpeaksOfIt) {
+  const Ended up = Up("--detach");
+  ASSERT_EQ(up.exit_status, 0) << up.output;
+  EXPECT_THAT(up.output, AllOf(Not(HasSubstr("http")), Not(HasSubstr("OPENAI"))));
+  EXPECT_THAT(Run("status").output, Not(HasSubstr("http")));
+}
+
+TEST_F(UpCommandTest, AKeyReachesTheClientAndIsNotShown) {
+  environment_ = "BATON_API_KEY=sk-secret";
+  Program("client", "#!/bin/sh\n[ \"$BATON_API_KEY\" = sk-secret ] || exit 7\n");
+  const Ended up = Up("--detach --http-listen=127.0.0.1:8");
+  EXPECT_EQ(up.exit_status, 0);
+  EXPECT_THAT(up.output,
+              AllOf(HasSubstr("/completions -H 'Content-Type: application/json' -H "
+                              "\"Authorization: Bearer $BATON_API_KEY\" -d '{"),
+                    HasSubstr("OPENAI_API_KEY=$BATON_API_KEY\n"), Not(HasSubstr("sk-secret"))));
+  EXPECT_EQ(Run("status").exit_status, 0);
+}
+
+TEST_F(UpCommandTest, AFileOfKeysNeedsAKeyForTheFirstPromptToo) {
+  Program("router", absl::StrReplaceAll(kServer, {{"listen value", "api-key-file value"}}));
+  const Ended up = Up("--once --api-key-file=keys");
+  EXPECT_EQ(up.exit_status, 2);
+  EXPECT_THAT(up.output, StartsWith("baton-up: --api-key-file without $BATON_API_KEY: "));
+  environment_ = "BATON_API_KEY=sk-secret";
+  EXPECT_EQ(Up("--once --api-key-file=keys").exit_status, 0);
 }
 
 TEST_F(UpCommandTest, NothingOutlivesASupervisorThatIsKilled) {

@@ -22,8 +22,8 @@ constexpr int kMaxWorkers = 99;
 
 // `demo-model` is given by ./baton and by installed programs. It names the demo model, which is
 // served if there is no --model.
-constexpr absl::string_view kValueFlags[] = {"model",  "prefill", "decode",    "prompt",
-                                             "listen", "mode",    "demo-model"};
+constexpr absl::string_view kValueFlags[] = {"model",  "prefill",     "decode", "prompt",
+                                             "listen", "http-listen", "mode",   "demo-model"};
 // `no-install` and `no-build` are for ./baton, which has already acted on them.
 constexpr absl::string_view kBoolFlags[] = {"once", "detach", "check", "no-install", "no-build"};
 
@@ -94,9 +94,12 @@ class Parser {
 
  private:
   absl::Status TakeFlag(const Word& word) {
-    // `up` itself has the flags --mode and --listen, which set the router's flags of these names.
+    // `up` itself has the flags --mode, --listen and --http-listen, which set the router's flags of
+    // these names.
     absl::string_view own = word.name;
-    if (own == "router-mode" || own == "router-listen") absl::ConsumePrefix(&own, "router-");
+    if (own == "router-mode" || own == "router-listen" || own == "router-http-listen") {
+      absl::ConsumePrefix(&own, "router-");
+    }
     if (absl::c_linear_search(kBoolFlags, own)) return TakeBool(word);
     if (absl::c_linear_search(kValueFlags, own)) return TakeOwn(own, word);
     for (const Role role : kRoles) {
@@ -140,6 +143,15 @@ class Parser {
                          value, "'"));
       }
       options_.listen = value;
+    }
+    if (name == "http-listen") {
+      if (!value.empty() && !IsHostPort(value)) {
+        return Refuse(
+            absl::StrCat("--http-listen takes HOST:PORT with a port from 0 to 65535, such as "
+                         "127.0.0.1:8000, or nothing for no HTTP, not '",
+                         value, "'"));
+      }
+      options_.http_listen = value;
     }
     if (name == "prefill" || name == "decode") {
       int& count = name == "prefill" ? options_.prefill : options_.decode;
@@ -347,6 +359,16 @@ std::string PassedValue(const UpOptions& options, Role role, absl::string_view n
     if (absl::StartsWith(flag, prefix)) value = flag.substr(prefix.size());
   }
   return value;
+}
+
+bool Claims(const UpOptions& options, int port) {
+  if (PortOf(options.listen) == port) return true;
+  for (const Role role : kRoles) {
+    for (const absl::string_view name : kAddressFlags) {
+      if (PortOf(PassedValue(options, role, name)) == port) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace baton

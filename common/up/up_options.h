@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ struct UpOptions {
   std::string mode = "disaggregated";
   std::string prompt = "Explain how a CPU works to a 5-year-old";
   std::string listen;  // address of the router; if empty, the default address or a free port
+  // The router's address for HTTP; if it is not given, the default address or a free port; "": no
+  // HTTP.
+  std::optional<std::string> http_listen;
   bool once = false;
   bool detach = false;
   bool check = false;  // only checks the command line, and starts nothing
@@ -58,5 +62,8 @@ absl::StatusOr<UpOptions> ParseUpOptions(
 // Returns the value that a role's program gets for --NAME: the last one given, or "" if the flag is
 // not given.
 std::string PassedValue(const UpOptions& options, Role role, absl::string_view name);
+
+// Returns true if one of the processes is told to listen at this port, for anything but HTTP.
+bool Claims(const UpOptions& options, int port);
 
 }  // namespace baton

@@ -81,6 +81,7 @@ TEST_F(UpOptionsTest, ItsOwnFlagsInEverySpelling) {
   EXPECT_EQ(options.mode, "auto");
   EXPECT_EQ(options.prompt, "--once") << "a value may look like a flag";
   EXPECT_EQ(options.listen, "localhost:0");
+  EXPECT_FALSE(options.http_listen.has_value());
   EXPECT_TRUE(options.detach);
   EXPECT_FALSE(options.once);
 }
@@ -112,6 +113,7 @@ TEST_F(UpOptionsTest, APrefixGivesAFlagToOneRoleAndWinsOverOneForAll) {
   EXPECT_THAT(options.flags[Role::kRouter], ElementsAre("--stall=9s"));
   EXPECT_EQ(Parse({"--router-mode=auto"}).value().mode, "auto");
   EXPECT_EQ(Parse({"--router-listen=h:1"}).value().listen, "h:1");
+  EXPECT_EQ(Parse({"--router-http-listen=h:1"}).value().http_listen, "h:1");
 }
 
 TEST_F(UpOptionsTest, AFlagWithOneMeaningForTheClusterGoesToAll) {
@@ -138,6 +140,20 @@ TEST_F(UpOptionsTest, APortThatSeveralProcessesWouldTakeIsRefused) {
   EXPECT_TRUE(Parse({"--decode-listen=127.0.0.1:91"}).ok());
 }
 
+TEST_F(UpOptionsTest, AnEmptyAddressSwitchesHttpOff) {
+  EXPECT_EQ(Parse({"--http-listen", "localhost:0"}).value().http_listen, "localhost:0");
+  EXPECT_EQ(Parse({"--http-listen="}).value().http_listen, "");
+}
+
+TEST_F(UpOptionsTest, APortOfAnotherListenerIsClaimed) {
+  EXPECT_FALSE(Claims(Parse({}).value(), 91));
+  EXPECT_FALSE(Claims(Parse({"--http-listen=h:91"}).value(), 91));
+  for (const char* flag :
+       {"--listen=h:91", "--router-metrics-listen=h:91", "--decode-listen=h:91"}) {
+    EXPECT_TRUE(Claims(Parse({flag}).value(), 91)) << flag;
+  }
+}
+
 TEST_F(UpOptionsTest, MistakesNameTheValueAndWhatToDo) {
   for (const auto& [words, said] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--colour"}, "unknown flag --colour of up, and of baton-router"},
@@ -157,6 +173,8 @@ TEST_F(UpOptionsTest, MistakesNameTheValueAndWhatToDo) {
            {{"--decode=-1"}, "not '-1'"},
            {{"--mode=both"}, "--mode takes disaggregated, colocated or auto, not 'both'"},
            {{"--listen=nowhere"}, "--listen takes HOST:PORT with a port from 0 to 65535, such as"},
+           {{"--http-listen=8000"},
+            "--http-listen takes HOST:PORT with a port from 0 to 65535, such"},
            {{"--once", "--detach"}, "can't be used together"}}) {
     EXPECT_THAT(Refusal(words), HasSubstr(said));
   }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/api_key.h"
 
 namespace baton {
 
@@ -15,6 +16,28 @@ std::string CalledAs() {
 std::string AskCommand(absl::string_view router_address) {
   if (CalledAs() != "baton-up") return absl::StrCat(CalledAs(), " generate");
   return absl::StrCat("baton-client generate --router=", router_address);
+}
+
+bool HasApiKey() {
+  const char* const key = std::getenv(kApiKeyVariable);
+  return key != nullptr && *key != '\0';
+}
+
+std::string OpenAiBaseUrl(absl::string_view http_address) {
+  return absl::StrCat("http://", http_address, "/v1");
+}
+
+std::string CurlCommand(absl::string_view http_address, absl::string_view prompt) {
+  return absl::StrCat("curl ", OpenAiBaseUrl(http_address),
+                      "/completions -H 'Content-Type: application/json'",
+                      HasApiKey() ? " -H \"Authorization: Bearer $BATON_API_KEY\"" : "",
+                      " -d '{\"prompt\": \"", prompt, "\", \"max_tokens\": 60}'");
+}
+
+std::string OpenAiExports(absl::string_view http_address) {
+  // The clients refuse to start without a key, also for a server that needs none.
+  return absl::StrCat("export OPENAI_BASE_URL=", OpenAiBaseUrl(http_address),
+                      " OPENAI_API_KEY=", HasApiKey() ? "$BATON_API_KEY" : "none");
 }
 
 void Say(absl::string_view line) {

@@ -11,6 +11,16 @@ namespace baton {
 std::string CalledAs();
 // Returns the command that sends a prompt to the running router, for messages.
 std::string AskCommand(absl::string_view router_address);
+// Returns true if $BATON_API_KEY holds a key, which the router then asks for and clients send.
+bool HasApiKey();
+// Returns the URL that clients of the OpenAI API take as OPENAI_BASE_URL. `http_address` is where
+// clients reach the router by HTTP.
+std::string OpenAiBaseUrl(absl::string_view http_address);
+// Returns a curl command that asks the router for a completion. A key stands in it as the name of
+// its variable.
+std::string CurlCommand(absl::string_view http_address, absl::string_view prompt);
+// Returns the shell command that sets up a terminal for clients of the OpenAI API.
+std::string OpenAiExports(absl::string_view http_address);
 
 // Prints a line to standard error.
 void Say(absl::string_view line);
