@@ -27,7 +27,7 @@ std::vector<std::string>& MetricsUrls() {
 
 ABSL_FLAG(std::string, endpoint, "127.0.0.1:50051",
           "HOST:PORT of the router; if the name has several addresses, each is a router, and "
-          "requests go to them in turn");
+          "requests go to them in turn; if it has keys, set $BATON_API_KEY to one of them");
 ABSL_FLAG(
     std::string, openai, "",
     "URL of a server with OpenAI's API, http://HOST:PORT or http://HOST:PORT/v1, to which the "

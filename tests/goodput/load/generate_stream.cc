@@ -17,13 +17,19 @@ double Seconds(uint64_t us) { return static_cast<double>(us) / 1e6; }
 
 }  // namespace
 
-GenerateStream::GenerateStream(v1::Inference::Stub* stub, RequestRecord record,
-                               Clock::time_point start, bool keep_token_ids, OnEnded on_ended)
+void AddApiKey(const std::string& key, grpc::ClientContext* context) {
+  if (!key.empty()) context->AddMetadata("authorization", absl::StrCat("Bearer ", key));
+}
+
+GenerateStream::GenerateStream(v1::Inference::Stub* stub, const std::string& api_key,
+                               RequestRecord record, Clock::time_point start, bool keep_token_ids,
+                               OnEnded on_ended)
     : stub_(stub),
       record_(std::move(record)),
       start_(start),
       keep_token_ids_(keep_token_ids),
       on_ended_(std::move(on_ended)) {
+  AddApiKey(api_key, &context_);
   record_.token_s.reserve(std::min(record_.wanted_tokens, 4096u));
 }
 

@@ -12,13 +12,17 @@
 
 namespace baton {
 
+// Adds the metadata "authorization: Bearer KEY" to a call that has not begun, unless the key is
+// empty.
+void AddApiKey(const std::string& key, grpc::ClientContext* context);
+
 // A request to a router by gRPC. Ends on a gRPC thread.
 class GenerateStream final : public RequestStream,
                              public grpc::ClientReadReactor<v1::GenerateEvent> {
  public:
-  // See ServerConnection::NewStream. `stub` must outlive the stream.
-  GenerateStream(v1::Inference::Stub* stub, RequestRecord record, Clock::time_point start,
-                 bool keep_token_ids, OnEnded on_ended);
+  // See ServerConnection::NewStream. `stub` must outlive the stream. `api_key` may be empty.
+  GenerateStream(v1::Inference::Stub* stub, const std::string& api_key, RequestRecord record,
+                 Clock::time_point start, bool keep_token_ids, OnEnded on_ended);
 
   void Start(const OutgoingRequest& request, absl::Duration timeout) override;
   void Stop() override;

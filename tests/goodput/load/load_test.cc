@@ -360,6 +360,33 @@ TEST(LoadTest, ModelsThatAreNotServedAreNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("it serves timed"));
 }
 
+TEST(LoadTest, TheKeyOfTheEnvironmentIsSentAndNeverShown) {
+  TimedRouter router;
+  router.key = "sk-secret";
+  const LoadSpec spec = LoadOf(router);
+  const auto why_not = [&] {
+    StopFlag stop;
+    return RunLoad(spec, &stop, nullptr).status().ToString();
+  };
+  unsetenv("BATON_API_KEY");
+  EXPECT_THAT(why_not(),
+              AllOf(StartsWith("UNAUTHENTICATED: "),
+                    HasSubstr("takes no request without a key; set $BATON_API_KEY: no such key")));
+  setenv("BATON_API_KEY", "sk-other", 1);
+  EXPECT_THAT(why_not(),
+              AllOf(HasSubstr("takes no request with the key in $BATON_API_KEY: no such"),
+                    Not(HasSubstr("sk-"))));
+  setenv("BATON_API_KEY", "sk-\nother", 1);
+  EXPECT_THAT(why_not(), AllOf(HasSubstr("$BATON_API_KEY holds"), Not(HasSubstr("sk-"))));
+  setenv("BATON_API_KEY", "sk-secret", 1);
+  const RunResult run = RunOf(spec);
+  EXPECT_FALSE(run.records.empty());
+  for (const RequestRecord& record : run.records) {
+    EXPECT_EQ(record.outcome, Outcome::kCompleted) << record.message;
+  }
+  unsetenv("BATON_API_KEY");
+}
+
 TEST(LoadTest, SpecialAndUnknownTokensAreNoPrompt) {
   TimedRouter router;
   router.is_special = [](int32_t id) { return id < 3 || id == 777 || (id >= 4200 && id < 4230); };

@@ -1,18 +1,17 @@
 #include "tests/goodput/load/openai_connection.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/base/api_key.h"
 #include "common/base/json.h"
 #include "common/base/json_value.h"
 #include "common/base/status_macros.h"
@@ -45,18 +44,6 @@ uint32_t NumberOf(const std::optional<JsonValue>& object, absl::string_view key)
   return number && *number <= UINT32_MAX ? static_cast<uint32_t>(*number) : 0;
 }
 
-// Returns the key for the server, or InvalidArgument if no header can hold it.
-absl::StatusOr<std::string> KeyFromEnvironment() {
-  const char* const key = std::getenv("OPENAI_API_KEY");
-  if (key == nullptr) return "";
-  for (const char* c = key; *c != '\0'; ++c) {
-    if (absl::ascii_isgraph(static_cast<unsigned char>(*c))) continue;
-    return absl::InvalidArgumentError(
-        "$OPENAI_API_KEY holds a space, a line end or another character that no header can hold");
-  }
-  return std::string(key);
-}
-
 }  // namespace
 
 absl::StatusOr<HttpUrl> ParseOpenAiUrl(absl::string_view url) {
@@ -79,7 +66,7 @@ absl::StatusOr<std::unique_ptr<OpenAiConnection>> OpenAiConnection::Open(const O
                                                                          StopFlag* stop) {
   ASSIGN_OR_RETURN(HttpUrl url, ParseOpenAiUrl(options.url));
   std::unique_ptr<OpenAiConnection> connection(new OpenAiConnection(options, std::move(url), stop));
-  ASSIGN_OR_RETURN(connection->key_, KeyFromEnvironment());
+  ASSIGN_OR_RETURN(connection->key_, ApiKeyFromEnvironment("OPENAI_API_KEY"));
   const HttpUrl& parsed = connection->url_;
   ASSIGN_OR_RETURN(connection->caller_,
                    HttpCaller::Start(parsed.host, parsed.port, parsed.Authority()));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/api_key.h"
 #include "common/base/program.h"
 #include "common/base/status_macros.h"
 #include "tests/goodput/load/generate_stream.h"
@@ -49,6 +50,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
 absl::StatusOr<std::unique_ptr<RouterConnection>> RouterConnection::Open(const Options& options,
                                                                          StopFlag* stop) {
   std::unique_ptr<RouterConnection> connection(new RouterConnection);
+  ASSIGN_OR_RETURN(connection->api_key_, ApiKeyFromEnvironment(kApiKeyVariable));
   RETURN_IF_ERROR(connection->Connect(options, stop));
   RETURN_IF_ERROR(connection->AskForModel(options));
   return connection;
@@ -85,8 +87,16 @@ absl::Status RouterConnection::Connect(const Options& options, StopFlag* stop) {
 absl::Status RouterConnection::AskForModel(const Options& options) {
   grpc::ClientContext context;
   context.set_deadline(SystemClock::now() + kCallLimit);
+  AddApiKey(api_key_, &context);
   v1::ListModelsResponse response;
-  if (const grpc::Status status = stubs_[0]->ListModels(&context, {}, &response); !status.ok()) {
+  const grpc::Status status = stubs_[0]->ListModels(&context, {}, &response);
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+    return absl::UnauthenticatedError(absl::StrCat(
+        "the router at ", options.endpoint, " takes no request ",
+        api_key_.empty() ? "without a key; set $BATON_API_KEY" : "with the key in $BATON_API_KEY",
+        ": ", status.error_message()));
+  }
+  if (!status.ok()) {
     return absl::UnavailableError(
         absl::StrCat("the router at ", options.endpoint,
                      " does not say which models it serves: ", status.error_message()));
@@ -135,6 +145,7 @@ absl::StatusOr<std::vector<int32_t>> RouterConnection::Tokenize(const std::strin
   if (stop->stopped()) return absl::CancelledError("stopped while the prompts were counted");
   grpc::ClientContext context;
   context.set_deadline(SystemClock::now() + kCallLimit);
+  AddApiKey(api_key_, &context);
   v1::TokenizeRequest request;
   request.set_model(server_.model);
   request.set_text(text);
@@ -149,7 +160,7 @@ std::unique_ptr<RequestStream> RouterConnection::NewStream(RequestRecord record,
                                                            bool keep_token_ids,
                                                            RequestStream::OnEnded on_ended) {
   v1::Inference::Stub* const stub = stubs_[record.index % stubs_.size()].get();
-  return std::make_unique<GenerateStream>(stub, std::move(record), start, keep_token_ids,
+  return std::make_unique<GenerateStream>(stub, api_key_, std::move(record), start, keep_token_ids,
                                           std::move(on_ended));
 }
 
@@ -164,6 +175,7 @@ absl::Status RouterConnection::AddOrdinary(int32_t begin, int32_t end, int* call
     for (int32_t id = begin; id < end; ++id) request.add_token_ids(id);
     grpc::ClientContext context;
     context.set_deadline(SystemClock::now() + kCallLimit);
+    AddApiKey(api_key_, &context);
     v1::DetokenizeResponse response;
     status = stubs_[0]->Detokenize(&context, request, &response);
     if (!status.ok()) break;

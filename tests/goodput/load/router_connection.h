@@ -29,9 +29,11 @@ class RouterConnection final : public ServerConnection {
     int channels = 1;
     absl::Duration connect_timeout;  // Limit for the whole of Open().
   };
-  // Returns Unavailable, with the endpoint and the reason, if the router can't be reached in time;
-  // NotFound if it does not serve the model; InvalidArgument if no model is named and the router
-  // does not serve exactly one; Cancelled if `stop` is set meanwhile.
+  // The calls carry the key in $BATON_API_KEY, if there is one. Returns Unavailable, with the
+  // endpoint and the reason, if the router can't be reached in time; Unauthenticated if the router
+  // wants another key; NotFound if it does not serve the model; InvalidArgument if no model is
+  // named and the router does not serve exactly one, or if no call can carry the key; Cancelled if
+  // `stop` is set meanwhile.
   static absl::StatusOr<std::unique_ptr<RouterConnection>> Open(const Options& options,
                                                                 StopFlag* stop);
 
@@ -61,6 +63,7 @@ class RouterConnection final : public ServerConnection {
   absl::Status AskForModel(const Options& options);
   absl::Status AddOrdinary(int32_t begin, int32_t end, int* calls, std::vector<int32_t>* ordinary);
 
+  std::string api_key_;  // Empty: none. Never written to a log or a result.
   std::vector<std::shared_ptr<grpc::Channel>> channels_;
   std::vector<std::unique_ptr<v1::Inference::Stub>> stubs_;
   ServerInfo server_;

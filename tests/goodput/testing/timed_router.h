@@ -52,6 +52,7 @@ class TimedRouter final : public v1::Inference::Service {
   std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&, Writer*)>
       on_generate;
   bool counts_tokens = true;  // If true, answers the call Tokenize; each byte of a text is a token.
+  std::string key;            // The key that every call has to carry; "": none.
   std::function<bool(int32_t)> is_special = [](int32_t id) { return id < 3; };
 
   // Returns the index of a request in its load, which is a part of the request's id.
@@ -133,27 +134,40 @@ class TimedRouter final : public v1::Inference::Service {
     bool released_ ABSL_GUARDED_BY(mutex_) = false;
   };
 
+  // Returns Unauthenticated unless the call carries `key`.
+  grpc::Status CheckKey(const grpc::ServerContext& context) const {
+    if (key.empty()) return grpc::Status::OK;
+    const auto found = context.client_metadata().find("authorization");
+    if (found != context.client_metadata().end() && found->second == "Bearer " + key) {
+      return grpc::Status::OK;
+    }
+    return {grpc::StatusCode::UNAUTHENTICATED, "no such key"};
+  }
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         Writer* writer) override {
+    if (const grpc::Status status = CheckKey(*context); !status.ok()) return status;
     if (on_generate) return on_generate(context, *request, writer);
     return Answer(context, *request, writer, request->sampling().max_tokens());
   }
-  grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,
+  grpc::Status Tokenize(grpc::ServerContext* context, const v1::TokenizeRequest* request,
                         v1::TokenizeResponse* response) override {
+    if (const grpc::Status status = CheckKey(*context); !status.ok()) return status;
     if (!counts_tokens) return {grpc::StatusCode::UNIMPLEMENTED, "no such call"};
     for (const char c : request->text()) response->add_token_ids(c);
     return grpc::Status::OK;
   }
-  grpc::Status Detokenize(grpc::ServerContext*, const v1::DetokenizeRequest* request,
+  grpc::Status Detokenize(grpc::ServerContext* context, const v1::DetokenizeRequest* request,
                           v1::DetokenizeResponse* response) override {
+    if (const grpc::Status status = CheckKey(*context); !status.ok()) return status;
     for (const int32_t id : request->token_ids()) {
       if (id < 0 || id >= kKnown) return {grpc::StatusCode::INVALID_ARGUMENT, "no such token"};
       if (!request->skip_special() || !is_special(id)) response->mutable_text()->push_back('x');
     }
     return grpc::Status::OK;
   }
-  grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
+  grpc::Status ListModels(grpc::ServerContext* context, const v1::ListModelsRequest*,
                           v1::ListModelsResponse* response) override {
+    if (const grpc::Status status = CheckKey(*context); !status.ok()) return status;
     v1::Model& model = *response->add_models();
     model.set_name("timed");
     model.set_context_tokens(2048);
