@@ -57,6 +57,33 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{ .Values.attach.existingSecret | default (printf "%s-attach" (include "baton.fullname" .)) }}
 {{- end }}
 
+{{/* "yes" if the router serves HTTP. An upgrade with --reuse-values from a version without router.http has no such value. */}}
+{{- define "baton.http" -}}
+{{- if dig "enabled" false (.Values.router.http | default dict) }}yes{{ end }}
+{{- end }}
+
+{{/* The Secret with the API keys that clients need; empty if clients need none. */}}
+{{- define "baton.apiKeysSecret" -}}
+{{- $keys := .Values.router.apiKeys | default dict -}}
+{{- $keys.existingSecret | default (ternary (printf "%s-api-keys" (include "baton.fullname" .)) "" (dig "create" false $keys)) -}}
+{{- end }}
+
+{{/* The environment of a client inside the cluster that needs a key. */}}
+{{- define "baton.apiKeysEnv" -}}
+{{- with include "baton.apiKeysSecret" . -}}
+- name: API_KEYS
+  valueFrom: {secretKeyRef: {name: {{ . | quote }}, key: {{ $.Values.router.apiKeys.secretKey | quote }}}}
+{{- end }}
+{{- end }}
+
+{{/* Shell commands by which that client takes the first of the keys. Lines that begin with # are no keys. */}}
+{{- define "baton.takeApiKey" -}}
+{{- if include "baton.apiKeysSecret" . -}}
+BATON_API_KEY=$(printf '%s\n' "$API_KEYS" | sed -n '/^[[:space:]]*[^#[:space:]]/{s/[[:space:]]//g;p;q}')
+export BATON_API_KEY
+{{- end }}
+{{- end }}
+
 {{/* The folder that --model names. */}}
 {{- define "baton.modelFolder" -}}
 {{- if eq .Values.model.source "image" }}

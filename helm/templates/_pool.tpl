@@ -15,6 +15,8 @@
 {{- if eq .component "router" }}
 {{- $_ := set $instead "max-connection-age" "router.maxConnectionAgeSeconds" }}
 {{- $_ := set $instead "pair-wait" "router.pairWaitSeconds" }}
+{{- $_ := set $instead "http-listen" "router.http.enabled and router.http.port" }}
+{{- $_ := set $instead "api-key-file" "router.apiKeys.existingSecret" }}
 {{- end }}
 {{- range $arg := $pool.args }}
 {{- $flag := regexFind "^--?[a-z_-]+" $arg | trimPrefix "-" | trimPrefix "-" | replace "_" "-" }}
@@ -70,6 +72,21 @@
 {{- with $pool.policy }}
 {{- $args = append $args (printf "--policy=%s" .) }}
 {{- end }}
+{{- if include "baton.http" .root }}
+{{- $args = append $args (printf "--http-listen=%s:%d" $v.listenAddress (int64 $pool.http.port)) }}
+{{- if $pool.http.metrics }}
+{{- $args = append $args "--http-metrics" }}
+{{- end }}
+{{- with $pool.http.allowOrigin }}
+{{- $args = append $args (printf "--http-allow-origin=%s" .) }}
+{{- end }}
+{{- with $pool.http.unknownFields }}
+{{- $args = append $args (printf "--http-unknown-fields=%s" .) }}
+{{- end }}
+{{- end }}
+{{- if include "baton.apiKeysSecret" .root }}
+{{- $args = append $args "--api-key-file=/etc/baton/api-keys/keys" }}
+{{- end }}
 {{- else }}
 {{- $args = concat $args (list
       "--advertise=$(POD_IP)"
@@ -98,6 +115,15 @@
 {{- $args = append $args (printf "--metrics-listen=%s:%d" $v.listenAddress (int64 $v.metrics.port)) }}
 {{- end }}
 {{- concat $args ($pool.args | default list) | toYaml }}
+{{- end }}
+
+{{/* The probe that succeeds when this process can do its work. */}}
+{{- define "baton.readyProbe" -}}
+{{- if and (eq .component "router") (include "baton.http" .root) -}}
+httpGet: {port: http, path: /health}
+{{- else -}}
+grpc: {port: {{ int64 (get .root.Values .component).port }}, service: {{ include "baton.readyService" . }}}
+{{- end }}
 {{- end }}
 
 {{/* The service of grpc.health.v1 that is SERVING when this process can do its work. */}}
@@ -131,6 +157,8 @@
 {{- $preStop := include "baton.preStopSeconds" . | int64 -}}
 {{- $kept := "" -}}
 {{- if $pool.autoscaling.enabled }}{{ $kept = include "baton.keptReplicas" . }}{{ end -}}
+{{- $http := and (eq .component "router") (include "baton.http" .root) -}}
+{{- $apiKeys := ternary (include "baton.apiKeysSecret" .root) "" (eq .component "router") -}}
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -326,6 +354,10 @@ spec:
           ports:
             - name: grpc
               containerPort: {{ int64 $pool.port }}
+            {{- if $http }}
+            - name: http
+              containerPort: {{ int64 $pool.http.port }}
+            {{- end }}
             {{- if $v.metrics.enabled }}
             - name: metrics
               containerPort: {{ int64 $v.metrics.port }}
@@ -334,7 +366,7 @@ spec:
             grpc: {port: {{ int64 $pool.port }}, service: {{ include "baton.aliveService" . }}}
             {{- toYaml $pool.probes.startup | nindent 12 }}
           readinessProbe:
-            grpc: {port: {{ int64 $pool.port }}, service: {{ include "baton.readyService" . }}}
+            {{- include "baton.readyProbe" . | nindent 12 }}
             {{- toYaml $pool.probes.readiness | nindent 12 }}
           livenessProbe:
             grpc: {port: {{ int64 $pool.port }}, service: {{ include "baton.aliveService" . }}}
@@ -361,6 +393,11 @@ spec:
             {{- if ne $v.model.source "image" }}
             - name: model
               mountPath: /models
+              readOnly: true
+            {{- end }}
+            {{- if $apiKeys }}
+            - name: api-keys
+              mountPath: /etc/baton/api-keys
               readOnly: true
             {{- end }}
             {{- if $pool.shm.sizeLimit }}
@@ -394,6 +431,12 @@ spec:
           {{- else }}
           emptyDir: {}
           {{- end }}
+        {{- end }}
+        {{- with $apiKeys }}
+        - name: api-keys
+          secret:
+            secretName: {{ . | quote }}
+            items: [{key: {{ $pool.apiKeys.secretKey | quote }}, path: keys}]
         {{- end }}
         {{- with $pool.shm.sizeLimit }}
         - name: shm

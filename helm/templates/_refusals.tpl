@@ -29,6 +29,8 @@
 {{- fail (printf "%s.env sets BATON_ATTACH_TOKEN, which would hide the token that all pods of the release share; set attach.token or attach.existingSecret" $part) }}
 {{- else if eq $variable.name "POD_IP" }}
 {{- fail (printf "%s.env sets POD_IP, which would hide the pod's own address; use another name" $part) }}
+{{- else if and (eq $part "router") (eq $variable.name "BATON_API_KEY") }}
+{{- fail "router.env sets BATON_API_KEY, a key that neither `helm test` nor the goodput Job would know; put it into a Secret, and set router.apiKeys.existingSecret" }}
 {{- end }}
 {{- end }}
 {{- range $arg := $pool.args }}
@@ -103,9 +105,40 @@
 {{- if and $service.externalTrafficPolicy (eq $service.type "ClusterIP") }}
 {{- fail (printf "service.externalTrafficPolicy is '%s' and service.type 'ClusterIP', which takes no traffic from outside; set service.type to NodePort or LoadBalancer" $service.externalTrafficPolicy) }}
 {{- end }}
+{{- include "baton.refuseHttp" . }}
 {{- range $key := list "loadBalancerClass" "loadBalancerSourceRanges" }}
 {{- if and (get $service $key) (ne $service.type "LoadBalancer") }}
 {{- fail (printf "service.%s is set and service.type is '%s', which has no load balancer; set service.type to LoadBalancer" $key $service.type) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses values of the HTTP port, its Ingress and the API keys that can't work together. Takes the root. */}}
+{{- define "baton.refuseHttp" -}}
+{{- $v := .Values -}}
+{{- $http := $v.router.http | default dict -}}
+{{- $keys := $v.router.apiKeys | default dict -}}
+{{- if and $keys.create $keys.existingSecret }}
+{{- fail (printf "router.apiKeys.create is true and router.apiKeys.existingSecret '%s'; clients' keys come from one Secret, so leave out one of the two" $keys.existingSecret) }}
+{{- end }}
+{{- if include "baton.http" . }}
+{{- $port := int64 $http.port -}}
+{{- if eq $port (int64 $v.router.port) }}
+{{- fail (printf "router.http.port and router.port are both %d; one pod listens at both, so give them different numbers" $port) }}
+{{- end }}
+{{- if and $v.metrics.enabled (eq $port (int64 $v.metrics.port)) }}
+{{- fail (printf "router.http.port and metrics.port are both %d; one pod listens at both, so give them different numbers" $port) }}
+{{- end }}
+{{- if eq $port (int64 $v.service.port) }}
+{{- fail (printf "router.http.port and service.port are both %d, and one Service has both; give them different numbers" $port) }}
+{{- end }}
+{{- end }}
+{{- if dig "ingress" "enabled" false $http }}
+{{- if not $http.enabled }}
+{{- fail "router.http.ingress.enabled is true and router.http.enabled false, so that the Ingress would lead to no port; set router.http.enabled to true" }}
+{{- end }}
+{{- if not (include "baton.apiKeysSecret" .) }}
+{{- fail "router.http.ingress.enabled is true, and clients need no API key: everyone who reaches the Ingress could use the model; set router.apiKeys.existingSecret to a Secret with one key a line, or router.apiKeys.create to true" }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -379,6 +379,10 @@ spec:
       targetPort: grpc
       nodePort: 30051
       appProtocol: kubernetes.io/h2c
+    - name: http
+      port: 8000
+      targetPort: http
+      appProtocol: http
 ---)"));
   EXPECT_EQ(Count(Template(services + "--set service.type=NodePort --set service.nodePort=30051 "
                                       "--set service.externalTrafficPolicy=Cluster")
@@ -638,7 +642,22 @@ TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {
               "  baton-client generate --router=127.0.0.1:50051 --max-tokens=200 \"Say hello\"\n"),
           HasSubstr(" baton.serving.svc:6000 "), HasSubstr(": helm test baton -n serving --logs\n"),
           HasSubstr(": kubectl -n serving delete pod baton-test\n")));
-  EXPECT_THAT(plain, AllOf(Not(HasSubstr("hostPath")), Not(HasSubstr("NetworkPolicy"))));
+  EXPECT_THAT(plain, AllOf(Not(HasSubstr("hostPath")), Not(HasSubstr("NetworkPolicy")),
+                           Not(HasSubstr("BATON_API_KEY")), Not(HasSubstr("Ingress"))));
+  EXPECT_THAT(plain, AllOf(HasSubstr("\n  kubectl -n serving port-forward service/baton 8000:8000\n"
+                                     "  curl http://127.0.0.1:8000/v1/completions -H "
+                                     "'Content-Type: application/json' -d '{\"prompt\": "),
+                           HasSubstr(" OPENAI_BASE_URL=http://baton.serving.svc:8000/v1 ")));
+  EXPECT_THAT(notes("--set router.http.enabled=false"), Not(HasSubstr("HTTP")));
+  EXPECT_THAT(
+      notes("--set router.apiKeys.existingSecret=mine --set router.apiKeys.secretKey=of.us "
+            "--set router.http.ingress.enabled=true --set router.http.ingress.hosts={a.example} "
+            "--set router.http.ingress.tls[0].secretName=a-tls"),
+      AllOf(
+          HasSubstr("get secret mine -o jsonpath='{.data.of\\.us}' | base64 -d | "),
+          HasSubstr("-- env BATON_API_KEY=\"$BATON_API_KEY\" baton-client generate --router=baton"),
+          HasSubstr(" -H \"Authorization: Bearer $BATON_API_KEY\" -d "),
+          HasSubstr("\nPrograms outside use https://a.example/v1, through the Ingress.\n")));
   EXPECT_THAT(
       notes("--set model.source=hostPath --set model.hostPath.path=/m "
             "--set networkPolicy.enabled=false --set fullnameOverride=mine"),
@@ -784,7 +803,8 @@ TEST_F(HelmTest, TheTestFitsIntoQuotasAndOntoNodes) {
   EXPECT_THAT(Template(test + "--set test.timeoutSeconds=1000").output,
               AllOf(HasSubstr("\n  activeDeadlineSeconds: 1000\n"),
                     HasSubstr("baton-client wait --router=\"$ROUTER\" --timeout=500s "),
-                    HasSubstr("baton-client generate --router=\"$ROUTER\" --timeout=200s ")));
+                    HasSubstr("baton-client generate --router=\"$ROUTER\" --timeout=142s "),
+                    HasSubstr("timeout 142 bash -c ")));
 }
 
 TEST_F(HelmTest, TheLoadRunsOnlyWhenAskedAndLeavesItsReport) {

@@ -180,5 +180,46 @@ TEST_F(HelmRefusalTest, PodsHaveWhatTheirContainersName) {
   }
 }
 
+TEST_F(HelmRefusalTest, AnIngressNeedsApiKeysAndAPort) {
+  const std::string ingress = "--set router.http.ingress.enabled=true ";
+  ExpectRefused(ingress,
+                "router.http.ingress.enabled is true, and clients need no API key: everyone who "
+                "reaches the Ingress could use the model; set router.apiKeys.existingSecret to a "
+                "Secret with one key a line, or router.apiKeys.create to true");
+  ExpectTaken(ingress + "--set router.apiKeys.create=true");
+  ExpectTaken(ingress + "--set router.apiKeys.existingSecret=mine");
+  ExpectRefused(ingress + "--set router.apiKeys.create=true --set router.http.enabled=false",
+                "router.http.ingress.enabled is true and router.http.enabled false, so that the "
+                "Ingress would lead to no port; set router.http.enabled to true");
+}
+
+TEST_F(HelmRefusalTest, HttpHasAPortOfItsOwn) {
+  ExpectRefused("--set router.http.port=50051",
+                "router.http.port and router.port are both 50051; one pod listens at both, so give "
+                "them different numbers");
+  ExpectRefused("--set metrics.port=8000", "router.http.port and metrics.port are both 8000; one");
+  ExpectTaken("--set metrics.port=8000 --set metrics.enabled=false");
+  ExpectRefused("--set service.port=8000",
+                "router.http.port and service.port are both 8000, and one Service has both; give "
+                "them different numbers");
+  ExpectTaken("--set service.port=8000 --set router.http.enabled=false");
+  ExpectRefused("--set router.args={--http-listen=0.0.0.0:1}",
+                "which would contradict other parts of the manifest; set router.http.enabled and "
+                "router.http.port");
+}
+
+TEST_F(HelmRefusalTest, ApiKeysComeFromOneSecret) {
+  ExpectRefused("--set router.apiKeys.create=true --set router.apiKeys.existingSecret=mine",
+                "router.apiKeys.create is true and router.apiKeys.existingSecret 'mine'; clients' "
+                "keys come from one Secret, so leave out one of the two");
+  ExpectRefused("--set router.env[0].name=BATON_API_KEY",
+                "router.env sets BATON_API_KEY, a key that neither `helm test` nor the goodput Job "
+                "would know; put it into a Secret, and set router.apiKeys.existingSecret");
+  ExpectTaken("--set decode.env[0].name=BATON_API_KEY");
+  ExpectRefused("--set router.args={--api-key-file=/keys}",
+                "which would contradict other parts of the manifest; set "
+                "router.apiKeys.existingSecret");
+}
+
 }  // namespace
 }  // namespace baton

@@ -1,6 +1,7 @@
 // Tests of the shell scripts that the chart runs in a cluster, and of the script
 // tests/helm/cluster. In these tests the scripts run with fake programs.
 
+#include <memory>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/scratch_folder.h"
+#include "tests/goodput/testing/openai_server.h"
 #include "tests/helm/helm_harness.h"
 
 namespace baton {
@@ -37,22 +39,36 @@ std::string ScriptBehind(const std::string& manifests, const std::string& begin)
   return script;
 }
 
-// Runs the script of `helm test`, as the chart renders it by default. The fake client prints one
-// line of `answers` per call.
-Ended RunTestPod(const std::string& answers, int max_tokens, const std::string& want_ids) {
+// Surroundings of the pod of `helm test`.
+struct TestPod {
+  std::string values = "defaults";  // Golden file that has the script.
+  std::string http;                 // HOST:PORT of the HTTP server; empty: a fake one that answers.
+  std::string api_keys;
+};
+
+// Runs the script of `helm test`, as the chart renders it. The fake client prints one line of
+// `answers` per call. Its output begins with the API key that it got, if there is one.
+Ended RunTestPod(const std::string& answers, int max_tokens, const std::string& want_ids,
+                 const TestPod& pod = {}) {
   const ScratchFolder folder;
-  folder.Write("script", ScriptBehind(Read(kGolden / "defaults.yaml"),
+  folder.Write("script", ScriptBehind(Read(kGolden / (pod.values + ".yaml")),
                                       "      command: [sh, -euc]\n      args:\n        - |\n"));
+  std::unique_ptr<OpenAiServer> server;
+  if (pod.http.empty()) server = std::make_unique<OpenAiServer>();
   folder.Write("answers", answers);
   folder.WriteScript("baton-client",
                      "#!/bin/sh\n"
                      "[ \"$1\" = generate ] || exit 0\n"
-                     "echo >> \"$FOLDER/asked\"\n"
+                     "echo \"${BATON_API_KEY:-}\" >> \"$FOLDER/asked\"\n"
                      "sed -n \"$(wc -l < $FOLDER/asked)p\" $FOLDER/answers\n");
-  return RunShell(absl::StrCat("FOLDER=", folder.path(), " PATH=", folder.path(),
-                               ":$PATH ROUTER=r PROMPT=p MAX_TOKENS=", max_tokens,
-                               " WANT_IDS=", want_ids, " WANT_LINK=tcp WANT_LABELS=yes ",
-                               "sh -euc \"$(cat ", folder.File("script"), ")\""));
+  Ended ended = RunShell(absl::StrCat(
+      "FOLDER=", folder.path(), " PATH=", folder.path(),
+      ":$PATH ROUTER=r PROMPT=p HTTP_ROUTER=", server == nullptr ? pod.http : server->address(),
+      " COMPLETION='{\"prompt\":\"p\"}' API_KEYS='", pod.api_keys, "' MAX_TOKENS=", max_tokens,
+      " WANT_IDS=", want_ids, " WANT_LINK=tcp WANT_LABELS=yes ", "sh -euc \"$(cat ",
+      folder.File("script"), ")\""));
+  if (!pod.api_keys.empty()) ended.output = Read(folder.File("asked")) + ended.output;
+  return ended;
 }
 
 std::string AnswerOf(const std::string& ids, const std::string& link = "tcp") {
@@ -86,6 +102,40 @@ TEST(TestPodScriptTest, TheTestPodTakesTheWholeAnswerAndNothingElse) {
   EXPECT_THAT(ended.output, HasSubstr("2 tokens twice the same, p:1 -> tcp -> d:2"));
   EXPECT_THAT(RunTestPod(AnswerOf("5,6") + AnswerOf("5"), 2, "").output,
               HasSubstr("token ids 5; the first time they were 5,6"));
+}
+
+TEST(TestPodScriptTest, TheTestPodAsksOverHttp) {
+  OpenAiServer server;
+  Ended ended = RunTestPod(AnswerOf("11"), 1, "11", {.http = server.address()});
+  EXPECT_EQ(ended.exit_status, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr(server.address() + " answers over HTTP, too\n"));
+  EXPECT_EQ(server.connections(), 2);
+  server.lists_models = false;
+  ended = RunTestPod(AnswerOf("11"), 1, "11", {.http = server.address()});
+  EXPECT_EQ(ended.exit_status, 1);
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("FAILED: over HTTP, 'GET /v1/models' is answered with "
+                                            "the status '404', expected 200\n"),
+                                  HasSubstr("no such path: /v1/models")));
+  // Nobody listens at port 1.
+  ended = RunTestPod(AnswerOf("11"), 1, "11", {.http = "127.0.0.1:1"});
+  EXPECT_EQ(ended.exit_status, 1);
+  EXPECT_THAT(ended.output, HasSubstr("FAILED: no answer over HTTP from 127.0.0.1:1\n"));
+}
+
+TEST(TestPodScriptTest, TheTestPodHasTheFirstKey) {
+  OpenAiServer server;
+  server.key = "sk-1%s$!";
+  const TestPod pod = {.values = "multi-tenant",
+                       .http = server.address(),
+                       .api_keys = "\n# of the chat\n  sk-1%s$!\r\nsk-2\n"};
+  Ended ended = RunTestPod(AnswerOf("11"), 1, "11", pod);
+  EXPECT_EQ(ended.exit_status, 0) << ended.output;
+  EXPECT_THAT(ended.output, testing::StartsWith("sk-1%s$!\n"));
+  server.key = "sk-2";
+  ended = RunTestPod(AnswerOf("11"), 1, "11", pod);
+  EXPECT_EQ(ended.exit_status, 1);
+  EXPECT_THAT(ended.output, HasSubstr("with the status '401', expected 200\n"));
+  EXPECT_EQ(Count(ended.output, "sk-1"), 1) << "the log of the pod has the key";
 }
 
 // Pods wait until the Job has recorded that the model is complete. A waiting pod ends immediately
