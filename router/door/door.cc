@@ -58,7 +58,9 @@ size_t TextBytesOf(const ClientRequest& request) {
 
 // Returns about how much memory a request takes while it waits for its turn.
 size_t MemoryOf(const ClientRequest& request) {
-  size_t bytes = sizeof(request) + request.sampling.SpaceUsedLong();
+  // A message takes up to eight times its bytes on the wire, when these are many small fields.
+  constexpr size_t kMemoryPerByte = 8;
+  size_t bytes = sizeof(request) + kMemoryPerByte * request.sampling.ByteSizeLong();
   if (const auto* text = std::get_if<std::string>(&request.prompt)) bytes += text->size();
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) {
     bytes += ids->size() * sizeof(TokenId);
