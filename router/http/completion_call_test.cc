@@ -191,7 +191,8 @@ TEST(CompletionCallTest, EveryCallIsClosedHoweverItEnds) {
           if (stream) {
             EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n")) << answer.body;
           } else {
-            for (const json& choice : json::parse(answer.body)["choices"]) {
+            const json whole = json::parse(answer.body);
+            for (const json& choice : whole["choices"]) {
               EXPECT_EQ(choice["text"], Numbers(tokens));
             }
           }
