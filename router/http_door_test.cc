@@ -93,8 +93,12 @@ class HttpDoorTest : public RouterServerFixture {
     const json body = json::parse(answer.body, nullptr, false);
     EXPECT_TRUE(body.is_object()) << answer.body;
     const json error = body.value("error", json::object());
-    if (!param.empty()) EXPECT_EQ(error.value("param", ""), param) << answer.body;
-    if (!code.empty()) EXPECT_EQ(error.value("code", ""), code) << answer.body;
+    if (!param.empty()) {
+      EXPECT_EQ(error.value("param", ""), param) << answer.body;
+    }
+    if (!code.empty()) {
+      EXPECT_EQ(error.value("code", ""), code) << answer.body;
+    }
     return error.value("message", "");
   }
 };
@@ -217,7 +221,9 @@ TEST_F(HttpDoorTest, AClientThatLeavesEndsItsRequest) {
       RawHttpClient client(router_->http_address());
       client.Send(Post(kCompletions, body.dump()));
       workers_->WaitForOpen(4);
-      if (stream) EXPECT_THAT(client.HearUntil("data: "), HasSubstr("200 OK"));
+      if (stream) {
+        EXPECT_THAT(client.HearUntil("data: "), HasSubstr("200 OK"));
+      }
     }
     workers_->WaitForOpen(0);
   }
