@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/mutex.h"
 #include "common/metrics/counter.h"
 #include "common/metrics/metric_registry.h"
 #include "router/door/api_keys.h"

@@ -24,8 +24,7 @@ namespace baton {
 //   requests than this server does (request smuggling).
 // - While an answer is computed or written, the connection is read on. So a client that leaves, or
 //   that shuts down only its sending side, is seen within 100 ms.
-// - A connection takes at most 64 KiB of this process's memory, and far less while it is idle.
-// Heads
+// - A connection takes at most 64 KiB of memory, and far less while it is idle. Heads
 //   and bodies of requests, and answers that are not streamed, come on top.
 class HttpServer {
  public:
