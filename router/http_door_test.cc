@@ -345,6 +345,30 @@ TEST_F(HttpDoorTest, PagesOfOtherOriginsMayReadAnswersWhereThatIsAllowed) {
               HasSubstr("Access-Control-Allow-Origin: https://chat.example.com\r\n"));
 }
 
+TEST_F(HttpDoorTest, RefusalsOfTheServerItselfHaveTheirTypeAndAnId) {
+  RouterServer::Options options;
+  options.connections.connections = 4;
+  StartHttp(std::move(options));
+  const auto malformed = Ask("nonsense\r\n\r\n");
+  EXPECT_EQ(malformed.status, 400);
+  EXPECT_THAT(malformed.head, HasSubstr("X-Request-Id: "));
+  EXPECT_EQ(json::parse(malformed.body)["error"]["type"], "invalid_request_error");
+
+  std::vector<std::unique_ptr<RawHttpClient>> clients;
+  RawHttpClient::Answer answer;
+  do {
+    ASSERT_LE(clients.size(), 4u);
+    clients.push_back(std::make_unique<RawHttpClient>(router_->http_address()));
+    clients.back()->Send(Get("/ping"));
+    answer = clients.back()->HearAnswer();
+  } while (answer.status == 200);
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_THAT(answer.head, AllOf(HasSubstr("X-Request-Id: "), HasSubstr("Retry-After: 1\r\n")));
+  const json error = json::parse(answer.body)["error"];
+  EXPECT_EQ(error["type"], "server_error");
+  EXPECT_EQ(error["code"], "unavailable");
+}
+
 TEST_F(HttpDoorTest, ShutdownLetsAnswersFinish) {
   StartHttp();
   Serve();

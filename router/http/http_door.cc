@@ -138,7 +138,10 @@ absl::StatusOr<std::unique_ptr<HttpDoor>> HttpDoor::Listen(Door* door, Options o
            .error =
                [self](int status, absl::string_view message) {
                  self->refused_.Add();
-                 return FromError(MakeOpenAiError(status, message));
+                 // The head of such a request may be in doubt, so nothing of it is used.
+                 return self->Finish(
+                     {}, FromError(status == 503 ? ToOpenAiError(absl::UnavailableError(message))
+                                                 : MakeOpenAiError(status, message)));
                }}));
   return http;
 }
