@@ -18,6 +18,33 @@
 namespace baton {
 namespace {
 
+// What another parser says of a text. It can't say anything if a number is beyond a double, which
+// is valid JSON, but no number for that parser.
+class Acceptor : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(nlohmann::json::binary_t&) override { return true; }
+  bool start_object(size_t) override { return true; }
+  bool key(std::string&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    constexpr int kNumberOverflow = 406;
+    beyond_double_ |= error.id == kNumberOverflow;
+    return false;
+  }
+  bool beyond_double() const { return beyond_double_; }
+
+ private:
+  bool beyond_double_ = false;
+};
+
 void CheckRefusal(const absl::Status& status) {
   BATON_CHECK(absl::IsInvalidArgument(status) && !status.message().empty()) << status;
   BATON_CHECK(IsUtf8(status.message()));
@@ -59,16 +86,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       .context_tokens = (data[0] & 4) != 0 ? size_t{8} : size_t{0}};
   const auto request = baton::ParseCompletionRequest(body, settings);
   // nlohmann's parser ends at a zero byte and skips a byte order mark. Neither is valid JSON.
+  baton::Acceptor acceptor;
   const bool is_json = !absl::StrContains(body, '\0') && !absl::StartsWith(body, "\xEF\xBB\xBF") &&
-                       nlohmann::json::accept(body.begin(), body.end());
+                       nlohmann::json::sax_parse(body.begin(), body.end(), &acceptor);
   if (request.ok()) {
-    BATON_CHECK(is_json);
+    BATON_CHECK(is_json || acceptor.beyond_double());
     baton::CheckRequest(*request);
     baton::CheckIgnored(request->ignored);
   } else {
     baton::CheckRefusal(request.status());
     BATON_CHECK(!is_json ||
-                !absl::StrContains(request.status().message(), "the body is not valid JSON") ||
+                !absl::StartsWith(request.status().message(), "the body is not valid JSON") ||
                 absl::StrContains(request.status().message(), "nested deeper"))
         << request.status();
   }
