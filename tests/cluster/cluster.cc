@@ -72,6 +72,10 @@ absl::Status Cluster::StartRouter(const std::string& listen) {
   std::vector<std::string> arguments = {absl::StrCat(options_.programs, "/baton-router"),
                                         absl::StrCat("--listen=", listen),
                                         absl::StrCat("--model=", options_.model)};
+  if (options_.http) {
+    arguments.push_back(absl::StrCat(
+        "--http-listen=", http_address_.empty() ? "127.0.0.1:0" : http_address_.c_str()));
+  }
   arguments.insert(arguments.end(), options_.router_flags.begin(), options_.router_flags.end());
   ASSIGN_OR_RETURN(std::unique_ptr<Process> router,
                    Process::Start(arguments, absl::StrCat(folder_, "/router.log")));
@@ -82,6 +86,10 @@ absl::Status Cluster::StartRouter(const std::string& listen) {
   ASSIGN_OR_RETURN(std::string address,
                    router_->WaitForLine("listening on ", options_.start_timeout));
   address_ = std::move(address);
+  if (options_.http) {
+    ASSIGN_OR_RETURN(http_address_,
+                     router_->WaitForLine("listening for HTTP on ", options_.start_timeout));
+  }
   // Makes the stub only once, because calls may still run on the stub of a router that died. The
   // stub reconnects to a new router at the same address.
   if (stub_ == nullptr) stub_ = v1::Inference::NewStub(Dial(address_));

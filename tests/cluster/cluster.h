@@ -38,6 +38,7 @@ class Cluster {
     std::string kv_bytes = "64Mi";
     // Time limit for each process to start, and for the first pair of workers to serve.
     absl::Duration start_timeout = absl::Seconds(30);
+    bool http = false;  // True if the router also serves HTTP.
     // False if the workers can't serve together. Start() then only waits until all workers are
     // ready.
     bool pairs = true;
@@ -56,7 +57,7 @@ class Cluster {
   const std::string& decode_address(int i) const { return decode_addresses_[i]; }
   absl::Status RestartPrefill(int i);
   absl::Status RestartDecode(int i);
-  // Starts the router again at the same address.
+  // Starts the router again at the same addresses.
   absl::Status RestartRouter();
   // Waits until the router's log reports at least this many ready workers of each role, and a pair
   // that can serve.
@@ -66,6 +67,8 @@ class Cluster {
   absl::Status WaitNotReady(int prefill, int decode, absl::Duration timeout);
 
   const std::string& address() const { return address_; }
+  // Address for HTTP; empty unless Options::http is set.
+  const std::string& http_address() const { return http_address_; }
   // Process ids of all processes that this cluster ever started.
   const std::set<pid_t>& pids() const { return pids_; }
   // Folder of the logs, which are router.log, prefill0.log and so on.
@@ -90,7 +93,7 @@ class Cluster {
   Options options_;
   std::string folder_;
   std::set<pid_t> pids_;
-  std::string address_;
+  std::string address_, http_address_;
   std::unique_ptr<v1::Inference::Stub> stub_;
   std::unique_ptr<Process> router_;
   size_t router_lines_ = 0;  // Number of lines of the router's log that have been read.

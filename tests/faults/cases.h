@@ -33,8 +33,9 @@ struct Case {
   // Returns true if `answer` is complete and right.
   bool Is(const Answer& answer) const;
   // Checks the numbers of cached tokens of a complete answer. Returns what is wrong with them, or
-  // an empty string. A request that lost a worker may find what its earlier attempts left.
-  std::string WrongAboutCache(const Answer& answer) const;
+  // an empty string. A request that lost a worker may find what its earlier attempts left; set
+  // `may_have_migrated` if the answer does not say so.
+  std::string WrongAboutCache(const Answer& answer, bool may_have_migrated) const;
 
  private:
   bool TokensBegin(const std::vector<TokenId>& ids, size_t index) const;
@@ -61,10 +62,10 @@ struct Cases {
   std::vector<Conversation> conversations;
 };
 
-// Makes this number of conversations, and four times as many requests that stand alone. Their prompts
-// and answers are long, so that kills often hit prefill, the pull of KV, and decode. Some prompts
-// begin with a part of the same documents, some have a cache_salt, and some must not use the prefix
-// cache.
+// Makes this number of conversations, and four times as many requests that stand alone. Their
+// prompts and answers are long, so that kills often hit prefill, the pull of KV, and decode. Some
+// prompts begin with a part of the same documents, some have a cache_salt, and some must not use
+// the prefix cache.
 Cases MakeCases(const std::string& model, const Workers& workers, int longest, int conversations,
                 std::mt19937& random);
 

@@ -27,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/scratch_folder.h"
+#include "common/rpc/serving_mode.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
@@ -100,9 +101,9 @@ class KillTest : public testing::Test {
  protected:
   KillTest() { setenv("UCX_POSIX_DIR", shared_.path().c_str(), 1); }
   // Runs at least `kills` kills under load, with prompts of up to `longest` tokens. `share` is as
-  // in ExpectHits().
+  // in ExpectHits(), and `mode` is the router's --mode.
   void RunStorm(const std::string& model, const Workers& workers, int longest, double share,
-                int kills);
+                int kills, v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED);
 
   // Samples the memory of every process that runs now. `router_answers` is the number of answers
   // that the current router process has given.
@@ -194,7 +195,7 @@ class KillTest : public testing::Test {
 };
 
 void KillTest::RunStorm(const std::string& model, const Workers& workers, int longest, double share,
-                        int kills) {
+                        int kills, v1::ServingMode mode) {
   const int seed = FromEnvironment("BATON_SEED", 20261121);
   std::printf("seed %d, %d kills\n", seed, kills);
   std::mt19937 random(seed);
@@ -213,11 +214,13 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
                       .test_workers = absl::string_view(workers.backend) == "cuda-emulated",
                       .prefill = 2,
                       .decode = 2,
-                      .router_flags = {"--report-limit=2500ms", "--stall=2s", metrics},
+                      .router_flags = {"--report-limit=2500ms", "--stall=2s", metrics,
+                                       absl::StrCat("--mode=", ServingModeName(mode))},
                       .prefill_flags = {backend, pool, "--report-interval=200ms",
                                         "--chunk-tokens=128", "--lease=2s", metrics},
                       .decode_flags = {backend, pool, "--report-interval=200ms", "--max-batch=16",
-                                       "--stall=2s", metrics}});
+                                       "--stall=2s", metrics},
+                      .http = true});
   ASSERT_TRUE(started.ok()) << started.status();
   cluster_ = *std::move(started);
   Cluster& cluster = *cluster_;
@@ -286,11 +289,12 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   load.Stop();
   const Tally& tally = load.tally;
   std::printf(
-      "kills %d, stops %d, router kills %d; requests: %d right, %d of them migrated, %d told "
-      "Unavailable by a "
-      "router's death, %d failed, %d wrong\n",
-      killed, stopped, routers, tally.right.load(), tally.migrated.load(), tally.cut_off.load(),
-      tally.failed.load(), tally.wrong.load());
+      "mode %s; kills %d, stops %d, router kills %d; requests: %d right, %d of them by HTTP, %d "
+      "migrated, %d told Unavailable by a router's death, %d failed, %d wrong\n",
+      std::string(ServingModeName(mode)).c_str(), killed, stopped, routers, tally.right.load(),
+      tally.right_by_http.load(), tally.migrated.load(), tally.cut_off.load(), tally.failed.load(),
+      tally.wrong.load());
+  EXPECT_GT(tally.right_by_http, 0);
   const std::map<std::string, int> phases = LostByPhase(router_log);
   for (const auto& [phase, count] : phases) {
     std::printf("requests that lost a worker while in %s: %d\n", phase.c_str(), count);
@@ -345,7 +349,8 @@ TEST_F(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
 // shorter than most prompts.
 TEST_F(KillTest, AModelOfWindowsAndManyRotaryTablesToo) {
   const ServedFolder folder(LongModelFolder(DType::kBF16, true));
-  RunStorm(folder.path(), {"cpu"}, 600, 0, std::max(1, FromEnvironment("BATON_KILLS", 12) / 6));
+  RunStorm(folder.path(), {"cpu"}, 600, 0, std::max(1, FromEnvironment("BATON_KILLS", 12) / 6),
+           v1::SERVING_MODE_AUTO);
 }
 
 // Kills workers on emulated devices. KV is pulled from device to device, between processes that
@@ -353,7 +358,7 @@ TEST_F(KillTest, AModelOfWindowsAndManyRotaryTablesToo) {
 TEST_F(KillTest, WorkersOnEmulatedDevicesToo) {
   const ServedFolder folder("mistral_window_f32");
   RunStorm(folder.path(), {"cuda-emulated"}, 100, 0.1,
-           std::max(1, FromEnvironment("BATON_KILLS", 12) / 6));
+           std::max(1, FromEnvironment("BATON_KILLS", 12) / 6), v1::SERVING_MODE_COLOCATED);
 }
 
 // Kills workers on the backend that BATON_KILL_BACKEND names. A GPU may round differently in

@@ -5,7 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/base/host_port.h"
 #include "gtest/gtest.h"
+#include "tests/faults/completion_client.h"
 
 namespace baton {
 namespace {
@@ -62,8 +65,13 @@ bool Seen::Await(const std::function<bool()>& reached) {
 
 Load::Load(Cluster& cluster, const Cases& cases, Seen& seen)
     : cluster_(cluster), cases_(cases), seen_(seen) {
+  const std::string& address = cluster.http_address();
+  auto http = HttpCaller::Start(HostOf(address), absl::StrCat(PortOf(address)), address);
+  BATON_CHECK(http.ok()) << http.status();
+  http_ = *std::move(http);
   for (int i = 0; i < kStreams; ++i) {
-    threads_.emplace_back([this, i] { i % 2 == 0 ? SendAlone() : HoldConversations(); });
+    threads_.emplace_back(
+        [this, i] { i % 2 == 0 ? SendAlone(/*http=*/i % 4 == 0) : HoldConversations(); });
   }
 }
 
@@ -105,11 +113,17 @@ std::map<std::string, Found> Load::found() {
   return found_;
 }
 
-Load::Outcome Load::Ask(const Case& c, int deaths_before, const std::string& kind,
-                        const std::string& name, Answer* answer) {
-  *answer = Generate(cluster_.stub(), c.Request(), absl::Seconds(300),
-                     [this](const v1::Token&) { seen_.AddToken(); });
-  const std::string prompt = absl::StrCat(name, ", prompt of ", c.prompt.size(), " tokens");
+Load::Outcome Load::Ask(const Case& c, int deaths_before, std::string kind, const std::string& name,
+                        bool http, Answer* answer) {
+  constexpr absl::Duration kDeadline = absl::Seconds(300);
+  const v1::GenerateRequest request = c.Request();
+  const auto on_token = [this](const v1::Token&) { seen_.AddToken(); };
+  http = http && IsCompletion(request);
+  if (http) kind += " by HTTP";
+  *answer = http ? Complete(*http_, request, kDeadline, on_token)
+                 : Generate(cluster_.stub(), request, kDeadline, on_token);
+  const std::string prompt =
+      absl::StrCat(name, http ? " by HTTP" : "", ", prompt of ", c.prompt.size(), " tokens");
   if (answer->status.ok()) {
     const v1::Summary& summary = answer->summary;
     seen_.AddAnswer(summary);
@@ -117,7 +131,7 @@ Load::Outcome Load::Ask(const Case& c, int deaths_before, const std::string& kin
     for (const Answer& other : answer->others) migrations += other.summary.migrations();
     if (migrations > 0) ++tally.migrated;
     const std::string wrong =
-        c.Is(*answer) ? c.WrongAboutCache(*answer) : "wrong tokens or logprobs";
+        c.Is(*answer) ? c.WrongAboutCache(*answer, http) : "wrong tokens or logprobs";
     if (!wrong.empty()) {
       ++tally.wrong;
       ADD_FAILURE() << prompt << ": " << wrong << "; " << migrations << " migrations, "
@@ -126,6 +140,7 @@ Load::Outcome Load::Ask(const Case& c, int deaths_before, const std::string& kin
       return Outcome::kWrong;
     }
     ++tally.right;
+    if (http) ++tally.right_by_http;
     MutexLock lock(&mutex_);
     Found& found = found_[kind];
     ++found.requests;
@@ -146,7 +161,7 @@ Load::Outcome Load::Ask(const Case& c, int deaths_before, const std::string& kin
   return Outcome::kWrong;
 }
 
-void Load::SendAlone() {
+void Load::SendAlone(bool http) {
   while (const std::optional<int> deaths_before = AwaitRouter()) {
     const size_t i = next_++ % cases_.alone.size();
     const Case& c = cases_.alone[i];
@@ -155,7 +170,7 @@ void Load::SendAlone() {
                                  ? "requests for prompt logprobs"
                                  : "other single requests";
     Answer answer;
-    Ask(c, *deaths_before, kind, absl::StrCat("case ", i), &answer);
+    Ask(c, *deaths_before, kind, absl::StrCat("case ", i), http, &answer);
   }
 }
 
@@ -186,7 +201,8 @@ bool Load::HoldConversation(size_t number) {
     Answer answer;
     const Outcome outcome =
         Ask(c, *deaths_before, kind,
-            absl::StrCat("turn ", turn, " of conversation ", number, " (", index, ")"), &answer);
+            absl::StrCat("turn ", turn, " of conversation ", number, " (", index, ")"),
+            /*http=*/false, &answer);
     if (outcome == Outcome::kWrong) return true;
     if (outcome == Outcome::kCutOff) continue;  // A client whose router died asks again.
     text = std::move(c.prompt);

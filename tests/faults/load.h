@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "common/base/mutex.h"
 #include "tests/cluster/cluster.h"
 #include "tests/faults/cases.h"
+#include "tests/goodput/http/http_caller.h"
 
 namespace baton {
 
@@ -46,7 +48,7 @@ class Seen {
 };
 
 struct Tally {
-  std::atomic<int> right = 0, wrong = 0, failed = 0, cut_off = 0, migrated = 0;
+  std::atomic<int> right = 0, right_by_http = 0, wrong = 0, failed = 0, cut_off = 0, migrated = 0;
 };
 
 // Sums over the requests of one kind: the tokens that they found in prefix caches. Only complete
@@ -62,8 +64,10 @@ struct Found {
 // the same conversation can have left what these turns find.
 inline constexpr char kLaterTurns[] = "later turns with a salt of their own";
 
-// Clients that send requests until the load is stopped. Half of them send one case after another.
-// The others hold conversations: they send the next turn when they have the answer to the last one.
+// Clients that send requests until the load is stopped. Half of them send one case after another,
+// and half of these to the router's door for HTTP, as far as it has fields for what a case asks
+// for. The others hold conversations: they send the next turn when they have the answer to the last
+// one.
 class Load {
  public:
   // The arguments must outlive the object.
@@ -88,10 +92,11 @@ class Load {
   std::optional<int> AwaitRouter();
   int router_deaths();
   // Sends a request and checks its answer, which is stored in `answer`. `deaths_before` is the
-  // number that AwaitRouter() returned. `kind` and `name` describe the request.
-  Outcome Ask(const Case& c, int deaths_before, const std::string& kind, const std::string& name,
-              Answer* answer);
-  void SendAlone();
+  // number that AwaitRouter() returned. `kind` and `name` describe the request. It goes to the door
+  // for HTTP if `http` is true and the door can take it.
+  Outcome Ask(const Case& c, int deaths_before, std::string kind, const std::string& name,
+              bool http, Answer* answer);
+  void SendAlone(bool http);
   void HoldConversations();
   // Returns false if the clients must stop.
   bool HoldConversation(size_t number);
@@ -99,6 +104,7 @@ class Load {
   Cluster& cluster_;
   const Cases& cases_;
   Seen& seen_;
+  std::unique_ptr<HttpCaller> http_;
   std::atomic<size_t> next_ = 0, next_conversation_ = 0;
   Mutex mutex_;
   CondVar changed_;
