@@ -6,7 +6,10 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/worker/test_backends.h"
+#include "kernels/fake/fake_backend.h"
 
 ABSL_FLAG(uint64_t, emulated_device_bytes, uint64_t{1} << 30,
           "memory of each device of --backend=cuda-emulated, in bytes; such a device is a GPU "
@@ -14,6 +17,10 @@ ABSL_FLAG(uint64_t, emulated_device_bytes, uint64_t{1} << 30,
 ABSL_FLAG(
     int64_t, emulated_device_kernels, 0,
     "number of kernels after which the device of --backend=cuda-emulated fails for good; 0: never");
+ABSL_FLAG(
+    absl::Duration, fake_step, absl::ZeroDuration(),
+    "time that each step of --backend=fake takes in addition, for streams as slow as those of "
+    "a large model");
 
 namespace baton {
 namespace {
@@ -36,10 +43,14 @@ WorkerEquipment TestEquipment() {
   BackendFactory emulated = EmulatedBackendFactory();
   emulated.open_device = OpenDeviceOfFlags;
   equipment.backends.push_back(std::move(emulated));
-  equipment.backends.push_back(FakeBackendFactory());
+  BackendFactory fake = FakeBackendFactory();
+  fake.make_weightless = [] {
+    return CreateFakeBackend({.per_step = absl::GetFlag(FLAGS_fake_step), .spend = absl::SleepFor});
+  };
+  equipment.backends.push_back(std::move(fake));
   equipment.flag_groups.push_back(
       {"For tests, which also have --backend=cuda-emulated and --backend=fake",
-       "emulated-device-bytes emulated-device-kernels"});
+       "emulated-device-bytes emulated-device-kernels fake-step"});
   equipment.check_cached_kv = true;
   return equipment;
 }
