@@ -48,7 +48,7 @@ const AddedToken* AddedTokenMatcher::LongestAt(absl::string_view text, size_t at
 }
 
 absl::Status AddedTokenMatcher::Split(
-    absl::string_view text, bool parse_special,
+    absl::string_view text, absl::FunctionRef<bool(size_t, size_t)> parse_special,
     absl::FunctionRef<absl::Status(absl::string_view, const AddedToken*)> piece) const {
   size_t handed = 0;  // `piece` has been called for the text before this index
   size_t at = 0;
@@ -66,7 +66,7 @@ absl::Status AddedTokenMatcher::Split(
     }
     size_t begin = at, end = at + bytes;
     at = end;
-    if (token->special && !parse_special) continue;
+    if (token->special && !parse_special(begin, end)) continue;
     if (token->single_word && TouchesWord(text, begin, end)) continue;
     // If an earlier token has `rstrip`, it also took the white space that follows it. This white
     // space may include the first characters of the present token.

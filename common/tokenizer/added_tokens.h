@@ -24,6 +24,11 @@ struct AddedToken {
   bool normalized = false;   // searched for in the text after normalisation
 };
 
+// A part of a text, in bytes.
+struct TextRange {
+  size_t begin = 0, end = 0;
+};
+
 // Finds added tokens without overlap: at each place the longest one, from left to right. Constant
 // once filled; any thread. Time is O(text * longest content); kMaxContentBytes limits the content.
 class AddedTokenMatcher {
@@ -37,12 +42,12 @@ class AddedTokenMatcher {
   bool empty() const { return tokens_.empty(); }
 
   // Calls `piece` for each part of `text` in order: with the token that was found there, or with
-  // null for other text. If `parse_special` is false, special tokens are found but passed as text,
-  // so a shorter token inside a special one is not found. Hugging Face tokenizers does the same.
-  // Stops at the first status of `piece` that is not OK, and returns it. `text` must be well-formed
-  // UTF-8.
+  // null for other text. Special tokens are found, but passed as text if `parse_special` returns
+  // false for their bytes [begin, end) of `text`. So a shorter token inside a special one is not
+  // found, as in Hugging Face tokenizers. Stops at the first status of `piece` that is not OK, and
+  // returns it. `text` must be well-formed UTF-8.
   absl::Status Split(
-      absl::string_view text, bool parse_special,
+      absl::string_view text, absl::FunctionRef<bool(size_t begin, size_t end)> parse_special,
       absl::FunctionRef<absl::Status(absl::string_view text, const AddedToken* token)> piece) const;
 
  private:

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/tokenizer/utf8.h"
 
@@ -91,34 +92,63 @@ absl::StatusOr<Normalizer::Step> Normalizer::ReadStrip(const JsonNode& node) {
   return Step(Strip{strip_left, strip_right});
 }
 
+absl::StatusOr<absl::string_view> Normalizer::Apply(const Step& step, absl::string_view text,
+                                                    EncodeStop* stop, std::string* buffer) {
+  if (const auto* form = std::get_if<UnicodeForm>(&step)) {
+    const unsigned char first = FirstByteChangedBy(*form);
+    const bool changes = std::any_of(text.begin(), text.end(), [first](char c) {
+      return static_cast<unsigned char>(c) >= first;
+    });
+    if (!changes) return text;
+    ASSIGN_OR_RETURN(*buffer, NormalizeUnicode(*form, text, stop));
+    return *buffer;
+  }
+  if (const auto* prepend = std::get_if<Prepend>(&step)) {
+    if (text.empty()) return text;
+    *buffer = absl::StrCat(prepend->text, text);
+    return *buffer;
+  }
+  if (const auto* replace = std::get_if<Replace>(&step)) {
+    ASSIGN_OR_RETURN(const bool replaced,
+                     replace->pattern.Replace(text, replace->with, stop, buffer));
+    return replaced ? absl::string_view(*buffer) : text;
+  }
+  const auto& strip = std::get<Strip>(step);
+  return Stripped(text, strip.left, strip.right);
+}
+
 absl::StatusOr<absl::string_view> Normalizer::Normalize(absl::string_view text, EncodeStop* stop,
                                                         std::string* buffer) const {
   std::string next;
   for (const Step& step : steps_) {
-    bool changed = false;
-    if (const auto* form = std::get_if<UnicodeForm>(&step)) {
-      const unsigned char first = FirstByteChangedBy(*form);
-      changed = std::any_of(text.begin(), text.end(),
-                            [first](char c) { return static_cast<unsigned char>(c) >= first; });
-      if (changed) {
-        ASSIGN_OR_RETURN(next, NormalizeUnicode(*form, text, stop));
-      }
-    } else if (const auto* prepend = std::get_if<Prepend>(&step)) {
-      changed = !text.empty();
-      if (changed) next = absl::StrCat(prepend->text, text);
-    } else if (const auto* replace = std::get_if<Replace>(&step)) {
-      ASSIGN_OR_RETURN(const auto replaced,
-                       replace->pattern.Replace(text, replace->with, stop, &next));
-      changed = replaced;
-    } else {
-      const auto& strip = std::get<Strip>(step);
-      text = Stripped(text, strip.left, strip.right);
-    }
-    if (!changed) continue;
+    ASSIGN_OR_RETURN(text, Apply(step, text, stop, &next));
+    if (text.data() != next.data()) continue;
     buffer->swap(next);
     text = *buffer;
   }
   return text;
+}
+
+absl::StatusOr<bool> Normalizer::NormalizeParts(std::vector<std::string>* parts,
+                                                EncodeStop* stop) const {
+  for (const Step& step : steps_) {
+    std::string whole_buffer, buffer;
+    const std::string before = absl::StrJoin(*parts, "");
+    ASSIGN_OR_RETURN(const absl::string_view whole, Apply(step, before, stop, &whole_buffer));
+    for (size_t i = 0; i < parts->size(); ++i) {
+      std::string& part = (*parts)[i];
+      if (std::holds_alternative<Prepend>(step) && i > 0) break;
+      if (const auto* strip = std::get_if<Strip>(&step)) {
+        part = std::string(
+            Stripped(part, strip->left && i == 0, strip->right && i + 1 == parts->size()));
+        continue;
+      }
+      ASSIGN_OR_RETURN(const absl::string_view changed, Apply(step, part, stop, &buffer));
+      part = std::string(changed);
+    }
+    if (absl::StrJoin(*parts, "") != whole) return false;
+  }
+  return true;
 }
 
 bool Normalizer::keeps_characters_apart() const {

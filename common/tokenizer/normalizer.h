@@ -26,6 +26,11 @@ class Normalizer {
   absl::StatusOr<absl::string_view> Normalize(absl::string_view text, EncodeStop* stop,
                                               std::string* buffer) const;
 
+  // Normalises the text that some parts make together. Turns each part into what comes of it, and
+  // returns true; or returns false if what comes of one part depends on another one. Returns the
+  // errors of Normalize().
+  absl::StatusOr<bool> NormalizeParts(std::vector<std::string>* parts, EncodeStop* stop) const;
+
   // Returns true if normalising maps the n-th character of any text to the n-th character of the
   // result.
   bool keeps_characters_apart() const;
@@ -43,6 +48,9 @@ class Normalizer {
   };
   using Step = std::variant<UnicodeForm, Prepend, Replace, Strip>;
 
+  // Returns the text after one step: a view of `text` itself or of `*buffer`.
+  static absl::StatusOr<absl::string_view> Apply(const Step& step, absl::string_view text,
+                                                 EncodeStop* stop, std::string* buffer);
   static absl::Status Read(const JsonNode& node, int depth, std::vector<Step>* steps);
   static absl::StatusOr<Step> ReadReplace(const JsonNode& node);
   static absl::StatusOr<Step> ReadStrip(const JsonNode& node);

@@ -71,6 +71,14 @@ absl::StatusOr<AddedToken> ReadAddedToken(const JsonNode& node) {
   return token;
 }
 
+// Returns true if one of the parts has all bytes [begin, end).
+bool IsWithin(absl::Span<const TextRange> parts, size_t begin, size_t end) {
+  const auto* const part =
+      std::lower_bound(parts.begin(), parts.end(), end,
+                       [](const TextRange& one, size_t byte) { return one.end < byte; });
+  return part != parts.end() && part->begin <= begin;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromFile(const std::string& path) {
@@ -173,6 +181,7 @@ absl::Status Tokenizer::ReadAddedTokens(const JsonNode& root, absl::string_view 
                                           " bytes long once normalised; supported: 1 to ",
                                           AddedTokenMatcher::kMaxContentBytes));
         }
+        has_normalized_special_ |= special;
         normalized_tokens_.Add(token, *pattern);
       } else {
         raw_tokens_.Add(token, token.content);
@@ -211,6 +220,34 @@ absl::Status Tokenizer::SpellOutBytes() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<TextRange>> Tokenizer::NormalizedRanges(
+    absl::string_view whole, TextRange of_text, absl::Span<const TextRange> ranges,
+    EncodeStop* stop) const {
+  std::vector<TextRange> normalized;
+  if (!has_normalized_special_ || ranges.empty()) return normalized;
+  // Parts of the text. Those with odd numbers lie in `ranges`.
+  std::vector<std::string> parts;
+  size_t at = of_text.begin;
+  for (const TextRange& range : ranges) {
+    const size_t begin = std::max(range.begin, of_text.begin);
+    const size_t end = std::min(range.end, of_text.end);
+    if (begin >= end) continue;
+    parts.emplace_back(whole.substr(at, begin - at));
+    parts.emplace_back(whole.substr(begin, end - begin));
+    at = end;
+  }
+  parts.emplace_back(whole.substr(at, of_text.end - at));
+  ASSIGN_OR_RETURN(const bool apart, normalizer_->NormalizeParts(&parts, stop));
+  // Nothing is found where it is not clear which text is whose.
+  if (!apart) return normalized;
+  at = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i % 2 == 1) normalized.push_back({at, at + parts[i].size()});
+    at += parts[i].size();
+  }
+  return normalized;
+}
+
 absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(absl::string_view utf8,
                                                        EncodeOptions options) const {
   if (const auto bad = FindInvalidUtf8(utf8)) {
@@ -235,16 +272,24 @@ absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(absl::string_view utf8,
     RETURN_IF_ERROR(stop.Worked(token.content.size()));
     return stop.CheckTokens(ids.size());
   };
+  const auto special_in = [&](absl::Span<const TextRange> ranges) {
+    return [&options, ranges](size_t begin, size_t end) {
+      return options.parse_special || IsWithin(ranges, begin, end);
+    };
+  };
   RETURN_IF_ERROR(raw_tokens_.Split(
-      utf8, options.parse_special,
+      utf8, special_in(options.special_ranges),
       [&](absl::string_view text, const AddedToken* token) -> absl::Status {
         if (token != nullptr) return add(*token);
         std::string buffer;
         ASSIGN_OR_RETURN(const auto normalized, normalizer_->Normalize(text, &stop, &buffer));
         const bool begins = text.data() == utf8.data();
+        const auto at = static_cast<size_t>(text.data() - utf8.data());
+        ASSIGN_OR_RETURN(
+            const std::vector<TextRange> ranges,
+            NormalizedRanges(utf8, {at, at + text.size()}, options.special_ranges, &stop));
         return normalized_tokens_.Split(
-            normalized, options.parse_special,
-            [&](absl::string_view part, const AddedToken* found) {
+            normalized, special_in(ranges), [&](absl::string_view part, const AddedToken* found) {
               return found != nullptr ? add(*found)
                                       : encode(part, begins && part.data() == normalized.data());
             });

@@ -15,6 +15,7 @@
 #include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/bpe.h"
 #include "common/tokenizer/decoder.h"
+#include "common/tokenizer/encode_stop.h"
 #include "common/tokenizer/normalizer.h"
 #include "common/tokenizer/post_processor.h"
 #include "common/tokenizer/pre_tokenizer.h"
@@ -29,6 +30,10 @@ struct EncodeOptions {
   bool parse_special = false;
   // Puts BOS and EOS around the text as the tokeniser's template says.
   bool add_special = true;
+  // Parts of the text in which special tokens become their ids even if `parse_special` is false.
+  // They are in order and do not touch. A token must lie in one part as a whole. For a chat
+  // template: its own text, but not the text of people between.
+  absl::Span<const TextRange> special_ranges;
   // Encoding stops, with OutOfRange, when the text turns out to have more tokens than this.
   size_t max_tokens = std::numeric_limits<size_t>::max();
   // Called after every few thousand bytes. Encoding stops with the first status that is not OK. May
@@ -88,6 +93,12 @@ class Tokenizer {
   Tokenizer() = default;
   absl::Status ReadAddedTokens(const JsonNode& root, absl::string_view name);
   absl::Status SpellOutBytes();
+  // Returns the parts of a normalised text in which special tokens may be found. The text was the
+  // part `of_text` of the whole text, whose parts of this kind are `ranges`.
+  absl::StatusOr<std::vector<TextRange>> NormalizedRanges(absl::string_view whole,
+                                                          TextRange of_text,
+                                                          absl::Span<const TextRange> ranges,
+                                                          EncodeStop* stop) const;
 
   Vocabulary vocabulary_;
   std::vector<std::string> warnings_;
@@ -98,6 +109,7 @@ class Tokenizer {
   std::vector<uint32_t> byte_ends_;
   AddedTokenMatcher raw_tokens_;
   AddedTokenMatcher normalized_tokens_;
+  bool has_normalized_special_ = false;  // True if some of them are special.
   std::optional<Normalizer> normalizer_;
   std::optional<PreTokenizer> pre_tokenizer_;
   std::optional<Bpe> model_;

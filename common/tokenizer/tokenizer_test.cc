@@ -1,6 +1,8 @@
 #include "common/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <atomic>
+#include <random>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -9,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -283,12 +286,13 @@ TEST(TokenizerTest, PathologicalTextIsNotQuadratic) {
 std::vector<std::string> PiecesOf(const AddedTokenMatcher& matcher, absl::string_view text) {
   std::vector<std::string> pieces;
   EXPECT_TRUE(matcher
-                  .Split(text, /*parse_special=*/true,
-                         [&](absl::string_view piece, const AddedToken* token) {
-                           pieces.push_back(token == nullptr ? std::string(piece)
-                                                             : absl::StrCat(token->id, ":", piece));
-                           return absl::OkStatus();
-                         })
+                  .Split(
+                      text, [](size_t, size_t) { return true; },
+                      [&](absl::string_view piece, const AddedToken* token) {
+                        pieces.push_back(token == nullptr ? std::string(piece)
+                                                          : absl::StrCat(token->id, ":", piece));
+                        return absl::OkStatus();
+                      })
                   .ok());
   return pieces;
 }
@@ -359,8 +363,9 @@ TEST(AddedTokenMatcherTest, SplittingStopsAtTheFirstError) {
   matcher.Add({.id = 1}, "x");
   for (int calls = 1; calls <= 5; ++calls) {
     int called = 0;
-    const absl::Status split =
-        matcher.Split("axbxc", /*parse_special=*/true, [&](absl::string_view, const AddedToken*) {
+    const absl::Status split = matcher.Split(
+        "axbxc", [](size_t, size_t) { return true; },
+        [&](absl::string_view, const AddedToken*) {
           return ++called < calls ? absl::OkStatus() : absl::CancelledError("enough");
         });
     EXPECT_EQ(split, absl::CancelledError("enough"));
@@ -377,6 +382,70 @@ TEST(AddedTokenMatcherTest, TokensOfSpacesInALongSpaceAreNotQuadratic) {
   ASSERT_EQ(pieces.size(), kBytes);
   EXPECT_EQ(pieces.front().size(), 2 + kBytes);
   EXPECT_EQ(pieces.back(), "1:");
+}
+
+// Texts of parts, each second of which may have special tokens.
+TEST(TokenizerTest, SpecialTokensAreFoundOnlyInTheirRanges) {
+  for (const std::string name :
+       {"gemma", "gpt2", "llama2", "llama3", "phi3", "qwen2", "smollm", "flags", "flags_text"}) {
+    SCOPED_TRACE(name);
+    const auto tokenizer = LoadTestTokenizer(name);
+    std::vector<std::string> specials;
+    for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
+      if (!tokenizer->IsSpecial(id)) continue;
+      // Merges of some of these files make special tokens of ordinary text. Published ones don't.
+      const std::string text(tokenizer->TokenText(id));
+      const auto plain = tokenizer->Encode(text, {.add_special = false}).value();
+      if (!absl::c_linear_search(plain, id)) specials.push_back(text);
+    }
+    ASSERT_FALSE(specials.empty());
+    const std::vector<std::string> corpus = TestCorpus();
+    std::mt19937 random(17);
+    const auto below = [&](size_t n) {
+      return std::uniform_int_distribution<size_t>(0, n - 1)(random);
+    };
+    for (int round = 0; round < 300; ++round) {
+      std::string text;
+      std::vector<TextRange> ranges;
+      for (size_t parts = 1 + below(6), i = 0; i < parts; ++i) {
+        const size_t begin = text.size();
+        const std::string& words = corpus[below(corpus.size())];
+        const std::string& special = specials[below(specials.size())];
+        if (i % 2 == 1) {
+          const std::string part = absl::StrCat(special, words.substr(0, words.find(' ')), special);
+          absl::StrAppend(&text, part);
+          ranges.push_back({begin, text.size()});
+        } else if (below(2) == 0) {
+          absl::StrAppend(&text, "a", special, "b");
+        } else {
+          absl::StrAppend(&text, special);
+        }
+      }
+      const EncodeOptions options = {.add_special = false, .special_ranges = ranges};
+      const auto ids = tokenizer->Encode(text, options);
+      ASSERT_TRUE(ids.ok()) << ids.status();
+      const auto count = [&](const std::vector<TokenId>& of) {
+        return std::count_if(of.begin(), of.end(),
+                             [&](TokenId id) { return tokenizer->IsSpecial(id); });
+      };
+      // No more than the ranges have by themselves.
+      int64_t wanted = 0;
+      for (const TextRange& range : ranges) {
+        const auto alone =
+            tokenizer->Encode(absl::string_view(text).substr(range.begin, range.end - range.begin),
+                              {.parse_special = true, .add_special = false});
+        wanted += count(alone.value());
+      }
+      if (name != "flags" && name != "flags_text") {
+        EXPECT_EQ(count(*ids), wanted) << text;
+      } else {
+        EXPECT_LE(count(*ids), wanted) << text;  // Some tokens must not touch words.
+      }
+      const TextRange all = {0, text.size()};
+      EXPECT_EQ(tokenizer->Encode(text, {.special_ranges = absl::MakeConstSpan(&all, 1)}).value(),
+                tokenizer->Encode(text, {.parse_special = true}).value());
+    }
+  }
 }
 
 TEST(TokenizerTest, ThreadsShareOne) {
