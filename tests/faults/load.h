@@ -64,10 +64,10 @@ struct Found {
 // the same conversation can have left what these turns find.
 inline constexpr char kLaterTurns[] = "later turns with a salt of their own";
 
-// Clients that send requests until the load is stopped. Half of them send one case after another,
-// and half of these to the router's door for HTTP, as far as it has fields for what a case asks
-// for. The others hold conversations: they send the next turn when they have the answer to the last
-// one.
+// Clients that send requests until the load is stopped. Half of them send one case after another.
+// The others hold conversations: they send the next turn when they have the answer to the last one.
+// Half of the former and about a quarter of the conversations go to the router's door for HTTP, as
+// far as it has fields for what a case asks for.
 class Load {
  public:
   // The arguments must outlive the object.
