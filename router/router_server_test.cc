@@ -153,7 +153,7 @@ TEST_F(RouterServerTest, EveryBadRequestIsToldWhyAndTheRouterLivesOn) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float inf = std::numeric_limits<float>::infinity();
   const std::vector<Bad> all = {
-      {"neither text nor token_ids", [](auto& r) { r.clear_text(); }},
+      {"neither text, token_ids nor chat", [](auto& r) { r.clear_text(); }},
       {"text is empty", [](auto& r) { r.set_text(""); }},
       {"no tokens", [](auto& r) { r.mutable_token_ids(); }},
       {"token_ids[1] is 4096",

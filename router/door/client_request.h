@@ -7,6 +7,7 @@
 
 #include "baton/v1/sampling.pb.h"
 #include "common/base/types.h"
+#include "common/chat/chat.h"
 #include "router/core/serving_mode.h"
 
 namespace baton {
@@ -16,8 +17,8 @@ namespace baton {
 struct ClientRequest {
   std::string request_id;  // Name in logs and answers. Empty: the router makes one.
   std::string model;       // Empty: the model that is served.
-  // Text (UTF-8) or token ids; neither if the client gave no prompt.
-  std::variant<std::monostate, std::string, std::vector<TokenId>> prompt;
+  // Text (UTF-8), token ids or a conversation; nothing if the client gave no prompt.
+  std::variant<std::monostate, std::string, std::vector<TokenId>, Chat> prompt;
   // For text only: special tokens that it spells become their ids, and the tokeniser adds its own
   // (BOS), which is the default.
   bool parse_special = false;

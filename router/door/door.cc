@@ -52,6 +52,7 @@ size_t BytesOf(const CheckedRequest& request) {
 size_t TextBytesOf(const ClientRequest& request) {
   const auto* text = std::get_if<std::string>(&request.prompt);
   size_t bytes = text == nullptr ? 0 : text->size();
+  if (const auto* chat = std::get_if<Chat>(&request.prompt)) bytes += TextBytes(*chat);
   for (const std::string& word : request.sampling.bad_words()) bytes += word.size();
   return bytes;
 }
@@ -65,6 +66,7 @@ size_t MemoryOf(const ClientRequest& request) {
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) {
     bytes += ids->size() * sizeof(TokenId);
   }
+  if (const auto* chat = std::get_if<Chat>(&request.prompt)) bytes += MemoryOf(*chat);
   return bytes;
 }
 

@@ -92,8 +92,11 @@ absl::StatusOr<std::vector<TokenId>> PromptTokens(const ClientRequest& request,
     ASSIGN_OR_RETURN(tokens, TokensOfText(*text, request, model, limits, std::move(interrupted)));
   } else if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) {
     ASSIGN_OR_RETURN(tokens, TokensOfIds(*ids, request, model));
+  } else if (std::holds_alternative<Chat>(request.prompt)) {
+    return BadParameter("messages",
+                        "the model has no chat template; send the conversation as text");
   } else {
-    return BadParameter("prompt", "the request has neither text nor token_ids");
+    return BadParameter("prompt", "the request has neither text, token_ids nor chat");
   }
   if (tokens.empty()) return BadParameter("prompt", "the prompt has no tokens");
   // Prevents an overflow when max_tokens is added to the length of the prompt later.

@@ -1,7 +1,10 @@
 #include "router/grpc/client_messages.h"
 
+#include <iterator>
+#include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error_details.h"
@@ -54,6 +57,39 @@ void Set(AnswerSummary&& summary, v1::Summary* proto) {
   if (summary.slo) Set(*summary.slo, proto->mutable_slo());
 }
 
+ChatMessage MessageFromProto(v1::ChatMessage&& message) {
+  ChatMessage plain;
+  plain.role = std::move(*message.mutable_role());
+  if (message.has_text()) {
+    plain.content = std::move(*message.mutable_text());
+  } else if (message.has_parts()) {
+    auto& texts = *message.mutable_parts()->mutable_texts();
+    plain.content = std::vector<std::string>(std::make_move_iterator(texts.begin()),
+                                             std::make_move_iterator(texts.end()));
+  }
+  if (message.has_name()) plain.name = std::move(*message.mutable_name());
+  if (message.has_tool_call_id()) plain.tool_call_id = std::move(*message.mutable_tool_call_id());
+  if (message.has_reasoning()) plain.reasoning = std::move(*message.mutable_reasoning());
+  for (v1::ChatToolCall& call : *message.mutable_tool_calls()) {
+    plain.tool_calls.push_back({std::move(*call.mutable_id()), std::move(*call.mutable_name()),
+                                std::move(*call.mutable_arguments())});
+  }
+  return plain;
+}
+
+Chat ChatFromProto(v1::Chat&& chat) {
+  Chat plain;
+  for (v1::ChatMessage& message : *chat.mutable_messages()) {
+    plain.messages.push_back(MessageFromProto(std::move(message)));
+  }
+  plain.tools = std::move(*chat.mutable_tools());
+  plain.documents = std::move(*chat.mutable_documents());
+  plain.template_kwargs = std::move(*chat.mutable_template_kwargs());
+  if (chat.has_add_generation_prompt()) plain.add_generation_prompt = chat.add_generation_prompt();
+  plain.continue_final_message = chat.continue_final_message();
+  return plain;
+}
+
 }  // namespace
 
 absl::Status CheckMode(v1::ServingMode mode) {
@@ -73,6 +109,8 @@ ClientRequest RequestFromProto(v1::GenerateRequest&& request) {
   } else if (request.has_token_ids()) {
     const auto& ids = request.token_ids().ids();
     plain.prompt = std::vector<TokenId>(ids.begin(), ids.end());
+  } else if (request.has_chat()) {
+    plain.prompt = ChatFromProto(std::move(*request.mutable_chat()));
   }
   plain.parse_special = request.parse_special();
   if (request.has_add_special()) plain.add_special = request.add_special();

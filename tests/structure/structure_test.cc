@@ -41,6 +41,7 @@ const std::map<std::string, int>& Levels() {
       {"common/metrics", 1},
       {"common/rpc", 1},
       {"common/sampling", 1},
+      {"common/chat", 1},
       {"common/tokenizer", 1},
       {"common/up", 1},
       {"kernels/mutations", 2},
