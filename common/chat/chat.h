@@ -13,6 +13,8 @@ struct ChatToolCall {
   std::string id;         // Empty: none.
   std::string name;       // Name of the function.
   std::string arguments;  // JSON text, as the model wrote it.
+
+  bool operator==(const ChatToolCall&) const = default;
 };
 
 // One message of a conversation.
@@ -22,6 +24,8 @@ struct ChatMessage {
   std::variant<std::monostate, std::string, std::vector<std::string>> content;
   std::optional<std::string> name, tool_call_id, reasoning;
   std::vector<ChatToolCall> tool_calls;
+
+  bool operator==(const ChatMessage&) const = default;
 };
 
 // A conversation as the prompt of a request. All of it comes from the client, and nothing is
@@ -35,6 +39,8 @@ struct Chat {
   std::optional<bool> add_generation_prompt;
   // Leaves the last message open, so that the answer continues it.
   bool continue_final_message = false;
+
+  bool operator==(const Chat&) const = default;
 };
 
 // Returns the bytes of all texts of a conversation.
