@@ -16,6 +16,7 @@ namespace baton {
 
 // Options of a completion request that decide how its answer looks.
 struct CompletionShape {
+  bool chat = false;  // The request came to /v1/chat/completions.
   bool stream = false;
   bool include_usage = false;     // The stream ends with a chunk that has the usage.
   bool continuous_usage = false;  // Each chunk of the stream has the usage so far.

@@ -98,6 +98,14 @@ absl::Status ReadInteger(const JsonPath& path, JsonCursor* cursor, int64_t min, 
   return absl::OkStatus();
 }
 
+absl::Status ReadCount(const JsonPath& path, JsonCursor* cursor, int64_t min, int64_t max,
+                       absl::FunctionRef<void(int64_t)> set) {
+  int64_t value = 0;
+  RETURN_IF_ERROR(ReadInteger(path, cursor, min, max, &value));
+  set(value);
+  return absl::OkStatus();
+}
+
 absl::Status ReadFloat(const JsonPath& path, JsonCursor* cursor, float* value) {
   if (cursor->Peek() != JsonKind::kNumber) {
     return WrongValue(path, *cursor, "a number");

@@ -33,6 +33,9 @@ absl::Status ReadFlag(const JsonPath& path, JsonCursor* cursor, bool* value);
 // Reads an integer of this range. 3.0 is an integer; true and "3" are not.
 absl::Status ReadInteger(const JsonPath& path, JsonCursor* cursor, int64_t min, int64_t max,
                          int64_t* value);
+// The same. Hands the integer to `set`.
+absl::Status ReadCount(const JsonPath& path, JsonCursor* cursor, int64_t min, int64_t max,
+                       absl::FunctionRef<void(int64_t)> set);
 // Reads a number that a float can hold, rounded to the nearest float.
 absl::Status ReadFloat(const JsonPath& path, JsonCursor* cursor, float* value);
 // Reads an integer from -2^63 to 2^64 - 1. A negative one becomes its two's complement.

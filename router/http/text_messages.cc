@@ -10,12 +10,12 @@
 #include "router/http/json_cursor.h"
 #include "router/http/json_fields.h"
 #include "router/http/json_writer.h"
+#include "router/http/shared_fields.h"
 
 namespace baton {
 namespace {
 
 constexpr size_t kAnyLength = std::numeric_limits<size_t>::max();
-constexpr size_t kMaxModelNameBytes = 1000;
 
 // Refuses the fields of vLLM's request in the form of a chat, and treats other fields as
 // `settings` says.

@@ -277,6 +277,20 @@ std::set<std::string> Matches(const std::string& path, const std::string& patter
   return found;
 }
 
+// Returns the names of the fields that a source reads.
+std::set<std::string> FieldNames(const std::string& path) {
+  return Matches(path, "name == \"([a-z_]+)\"");
+}
+
+// Returns the names of the fields that all requests for answers have.
+std::set<std::string> SharedFieldNames() {
+  std::set<std::string> names = FieldNames("router/http/shared_fields.cc");
+  for (const std::string& key : Matches("router/http/shared_fields.cc", "key == \"([a-z_]+)\"")) {
+    names.insert(absl::StrCat("stream_options.", key));
+  }
+  return names;
+}
+
 absl::StatusOr<CompletionRequest> Parse(const std::string& members) {
   const CompletionSettings settings = {.refuse_unknown_fields = true, .context_tokens = 4096};
   const bool prompt = absl::StrContains(members, "\"prompt\":");
@@ -290,12 +304,8 @@ constexpr char kRefused[] = "| field | example that is refused |";
 
 TEST(OpenaiTablesTest, EveryFieldHasARowAndEveryRowIsAField) {
   const auto rows = TableWith(kFields);
-  std::set<std::string> known =
-      Matches("router/http/completion_request.cc", "name == \"([a-z_]+)\"");
-  for (const std::string& key :
-       Matches("router/http/completion_request.cc", "key == \"([a-z_]+)\"")) {
-    known.insert(absl::StrCat("stream_options.", key));
-  }
+  std::set<std::string> known = SharedFieldNames();
+  known.merge(FieldNames("router/http/completion_request.cc"));
   EXPECT_EQ(FirstCells(rows), known);
   for (const auto& row : rows) {
     const std::string field = row[0].substr(row[0].rfind('.') + 1);
