@@ -78,6 +78,29 @@ absl::Status ReadBody(
   return cursor.ReadEnd();
 }
 
+absl::Status ReadMembers(const JsonPath& path, JsonCursor* cursor,
+                         std::initializer_list<JsonMember> members) {
+  if (cursor->Peek() != JsonKind::kObject) return WrongValue(path, *cursor, "an object");
+  uint64_t seen = 0;  // A bit for each element of `members`.
+  return cursor->ReadObject([&](absl::string_view key) {
+    uint64_t bit = 1;
+    for (const JsonMember& member : members) {
+      if (member.name == key) {
+        const JsonPath of_member = {.parent = &path, .key = key};
+        if ((seen & bit) != 0) {
+          const std::string name = of_member.ToString();
+          return BadParameter(name, absl::StrCat(name, " occurs twice"));
+        }
+        seen |= bit;
+        if (cursor->Peek() == JsonKind::kNull) return cursor->ReadNull();
+        return member.read(of_member, cursor);
+      }
+      bit <<= 1;
+    }
+    return cursor->Skip();
+  });
+}
+
 absl::Status ReadFlag(const JsonPath& path, JsonCursor* cursor, bool* value) {
   if (cursor->Peek() == JsonKind::kBool) return cursor->ReadBool(value);
   return WrongValue(path, *cursor, "true or false");
@@ -165,6 +188,21 @@ absl::Status ReadTexts(const JsonPath& path, JsonCursor* cursor, size_t max, siz
   }));
   if (count > max) return TooMany(path, count, "strings", max);
   *values = std::move(texts);
+  return absl::OkStatus();
+}
+
+absl::Status ReadList(
+    const JsonPath& path, JsonCursor* cursor, absl::string_view what, size_t max,
+    absl::FunctionRef<absl::Status(const JsonPath& path, JsonCursor* cursor)> read) {
+  if (cursor->Peek() != JsonKind::kArray) {
+    return WrongValue(path, *cursor, absl::StrCat("a list of ", what));
+  }
+  size_t count = 0;
+  RETURN_IF_ERROR(cursor->ReadArray([&](size_t index) {
+    if (++count > max) return cursor->Skip();
+    return read({.parent = &path, .index = index}, cursor);
+  }));
+  if (count > max) return TooMany(path, count, what, max);
   return absl::OkStatus();
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,17 @@ absl::Status WrongValue(const JsonPath& path, absl::string_view value, absl::str
 // The same for the value at the cursor, or the cursor's error if there is no valid value.
 absl::Status WrongValue(const JsonPath& path, const JsonCursor& cursor, absl::string_view wanted);
 
+// A member that an object may have.
+struct JsonMember {
+  absl::string_view name;
+  absl::FunctionRef<absl::Status(const JsonPath& path, JsonCursor* cursor)> read;
+};
+// Reads an object. Hands each of its members to the reader in `members` that has its name. Skips
+// null, and members without a reader. Refuses a member of `members` that occurs twice, and a value
+// that is no object.
+absl::Status ReadMembers(const JsonPath& path, JsonCursor* cursor,
+                         std::initializer_list<JsonMember> members);
+
 // Reads true or false. 0, 1, "true" and "false" are refused.
 absl::Status ReadFlag(const JsonPath& path, JsonCursor* cursor, bool* value);
 // Reads an integer of this range. 3.0 is an integer; true and "3" are not.
@@ -46,6 +58,10 @@ absl::Status ReadText(const JsonPath& path, JsonCursor* cursor, size_t max_bytes
 // Reads a list of up to `max` strings of up to `max_bytes` each.
 absl::Status ReadTexts(const JsonPath& path, JsonCursor* cursor, size_t max, size_t max_bytes,
                        std::vector<std::string>* values);
+// Reads a list of up to `max` elements, each by `read`. `what` names the elements in messages.
+absl::Status ReadList(
+    const JsonPath& path, JsonCursor* cursor, absl::string_view what, size_t max,
+    absl::FunctionRef<absl::Status(const JsonPath& path, JsonCursor* cursor)> read);
 // Reads a list of token ids. Of a longer list than `max`, it keeps only the first `max` ids. Sets
 // `count` to the length of the list.
 absl::Status ReadTokenIds(const JsonPath& path, JsonCursor* cursor, size_t max,

@@ -1,7 +1,6 @@
 #include "router/http/refused_fields.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/span.h"
 #include "common/base/error_details.h"
 #include "common/base/status_macros.h"
 
@@ -21,7 +21,8 @@ constexpr absl::string_view kNoGrammar =
 constexpr absl::string_view kNoTools = "calls of functions are not supported; leave it out";
 constexpr absl::string_view kOnlyText = "this server reads and writes only text; leave it out";
 
-constexpr std::array<RefusedField, 24> kRefusedFields = {{
+// Fields that all paths refuse.
+constexpr RefusedField kRefusedFields[] = {
     {"allowed_token_ids",
      "a list of the only tokens that may be sampled is not supported; use logit_bias", "", true},
     {"audio", kOnlyText},
@@ -41,7 +42,6 @@ constexpr std::array<RefusedField, 24> kRefusedFields = {{
      "the router chooses the workers and moves the KV by itself; leave it out"},
     {"length_penalty", "it works only with beam search, which is not supported; leave it out",
      "1|1.0"},
-    {"messages", "chat is not supported here; send the conversation as one text in prompt"},
     {"modalities", kOnlyText, "[\"text\"]"},
     {"prompt_embeds", "prompts are text or token ids; send prompt"},
     {"response_format", kNoGrammar, "{\"type\":\"text\"}"},
@@ -51,7 +51,30 @@ constexpr std::array<RefusedField, 24> kRefusedFields = {{
     {"truncate_prompt_tokens", "prompts are never cut; send the part of the prompt that counts"},
     {"use_beam_search",
      "beam search is not supported; use n and logprobs to choose among several answers"},
-}};
+};
+
+// Fields that only /v1/completions refuses.
+constexpr RefusedField kRefusedTextFields[] = {
+    {"messages", "a conversation goes to /v1/chat/completions; here the prompt is one text"},
+};
+
+// Fields that only /v1/chat/completions refuses.
+constexpr RefusedField kRefusedChatFields[] = {
+    {"add_special_tokens", "the chat template writes the special tokens; leave it out"},
+    {"best_of", "choosing the best of several answers is not supported; leave it out", "1"},
+    {"chat_template",
+     "the model's own chat template is used; to send a text of your own, use /v1/completions"},
+    {"echo", "the answer of a chat never has its prompt; use /v1/completions"},
+    {"prompt", "the prompt of a chat is its messages; a text goes to /v1/completions"},
+};
+
+// Returns the entry of `name` in a table, or null.
+const RefusedField* FindIn(absl::Span<const RefusedField> fields, absl::string_view name) {
+  const auto* const found =
+      std::find_if(fields.begin(), fields.end(),
+                   [name](const RefusedField& field) { return field.name == name; });
+  return found == fields.end() ? nullptr : found;
+}
 
 constexpr size_t kMaxHarmlessBytes = 64;
 
@@ -70,11 +93,10 @@ bool AsksForNothing(const RefusedField& field, absl::string_view value) {
 
 }  // namespace
 
-const RefusedField* FindRefusedField(absl::string_view name) {
-  const auto* const found =
-      std::find_if(kRefusedFields.begin(), kRefusedFields.end(),
-                   [name](const RefusedField& field) { return field.name == name; });
-  return found == kRefusedFields.end() ? nullptr : found;
+const RefusedField* FindRefusedField(absl::string_view name, bool chat) {
+  const RefusedField* const found = FindIn(kRefusedFields, name);
+  if (found != nullptr) return found;
+  return chat ? FindIn(kRefusedChatFields, name) : FindIn(kRefusedTextFields, name);
 }
 
 absl::Status ReadRefusedField(const RefusedField& field, JsonCursor* cursor) {

@@ -17,8 +17,9 @@ struct RefusedField {
   bool empty_list_asks = false;  // True if an empty list is not the same as no list.
 };
 
-// Returns the entry of `name`, or null if the field is not refused. Any thread.
-const RefusedField* FindRefusedField(absl::string_view name);
+// Returns the entry of `name`, or null if the field is not refused. `chat`: the request is one to
+// /v1/chat/completions, and not to /v1/completions. Any thread.
+const RefusedField* FindRefusedField(absl::string_view name, bool chat);
 
 // Reads the value of a refused field. Returns InvalidArgument with the field's name and value
 // unless the value asks for nothing.

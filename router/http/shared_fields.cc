@@ -65,7 +65,7 @@ absl::Status SharedFields::Read(absl::string_view name, JsonCursor* cursor) {
                            absl::StrCat("priority is ", value, ", which has no effect yet"));
                      });
   }
-  if (const RefusedField* const refused = FindRefusedField(name)) {
+  if (const RefusedField* const refused = FindRefusedField(name, request_.shape.chat)) {
     return ReadRefusedField(*refused, cursor);
   }
   return ReadUnknown(path.ToString(), cursor);
