@@ -66,6 +66,7 @@ struct CompletionAnswer::AnswerPart {
   // The next members are used by streams alone.
   std::vector<Queued> waiting;  // Events that wait for the scores of the prompt.
   uint32_t tokens = 0;          // Tokens that were formatted.
+  bool begun = false;           // An event was formatted.
   bool echoed = false;          // The whole prompt was formatted.
   size_t echo_next = 0;         // The next byte or score of the prompt.
   std::optional<PromptWalk> walk;
@@ -83,7 +84,11 @@ struct CompletionAnswer::AnswerPart {
 
 CompletionAnswer::CompletionAnswer(CompletionShape shape, CompletionHead head,
                                    const Tokenizer* tokenizer, size_t prompts)
-    : shape_(std::move(shape)), tokenizer_(tokenizer), head_(FormatCompletionHead(head)) {
+    : shape_(std::move(shape)),
+      format_(CompletionFormat::Of(shape_.chat)),
+      tokenizer_(tokenizer),
+      head_(FormatCompletionHead(head, format_.Object(shape_.stream))) {
+  BATON_CHECK(!shape_.chat || (prompts == 1 && !shape_.echo)) << prompts;
   prompts_.resize(prompts);
   answers_.resize(prompts * answers_per_prompt());
 }
@@ -165,7 +170,7 @@ void CompletionAnswer::AddDelta(size_t answer, AnswerDelta delta) {
   for (size_t i = 0; i < delta.tokens.size(); ++i) {
     const v1::Token& token = delta.tokens[i];
     if (shape_.logprobs) {
-      part.lists.Add(token, part.characters, *shape_.logprobs, *tokenizer_);
+      format_.AddLogprob(token, part.characters, *shape_.logprobs, *tokenizer_, &part.lists);
     }
     if (shape_.return_token_ids) {
       if (!part.token_ids.empty()) part.token_ids.push_back(',');
@@ -217,6 +222,10 @@ std::string CompletionAnswer::Whole() const {
   }
   out.push_back(']');
   AppendUsage(&out);
+  if (!format_.PromptIsInChoices()) {
+    AppendPromptIds(prompts_[0], &out);
+    AppendPromptLogprobs(prompts_[0], &out);
+  }
   out.push_back('}');
   return out;
 }
@@ -224,24 +233,33 @@ std::string CompletionAnswer::Whole() const {
 void CompletionAnswer::AppendChoice(size_t answer, std::string* out) const {
   const AnswerPart& part = answers_[answer];
   const PromptPart& prompt = prompts_[answer / answers_per_prompt()];
-  absl::StrAppend(out, "{\"index\":", answer, ",\"text\":");
-  AppendJsonString(shape_.echo ? absl::StrCat(prompt.text, part.text) : part.text, out);
+  absl::StrAppend(out, "{\"index\":", answer, ",");
+  format_.AppendWholeText(shape_.echo ? absl::StrCat(prompt.text, part.text) : part.text, out);
   out->append(",\"logprobs\":");
   if (shape_.logprobs) {
-    part.lists.AppendTo(&prompt.lists, out);
+    format_.AppendLogprobs(&prompt.lists, part.lists, out);
   } else {
     out->append("null");
   }
   AppendReasons(part.finished, shape_, *tokenizer_, out);
-  if (shape_.return_token_ids) {
-    absl::StrAppend(out, ",\"token_ids\":[", part.token_ids, "],\"prompt_token_ids\":[");
-    AppendTokenIds(prompt.ids, out);
-    out->push_back(']');
-  }
-  if (shape_.prompt_logprobs) {
-    absl::StrAppend(out, ",\"prompt_logprobs\":[", prompt.prompt_logprobs, "]");
+  if (shape_.return_token_ids) absl::StrAppend(out, ",\"token_ids\":[", part.token_ids, "]");
+  if (format_.PromptIsInChoices()) {
+    AppendPromptIds(prompt, out);
+    AppendPromptLogprobs(prompt, out);
   }
   out->push_back('}');
+}
+
+void CompletionAnswer::AppendPromptIds(const PromptPart& prompt, std::string* out) const {
+  if (!shape_.return_token_ids) return;
+  out->append(",\"prompt_token_ids\":[");
+  AppendTokenIds(prompt.ids, out);
+  out->push_back(']');
+}
+
+void CompletionAnswer::AppendPromptLogprobs(const PromptPart& prompt, std::string* out) const {
+  if (!shape_.prompt_logprobs) return;
+  absl::StrAppend(out, ",\"prompt_logprobs\":[", prompt.prompt_logprobs, "]");
 }
 
 void CompletionAnswer::AppendUsage(std::string* out) const {
@@ -326,7 +344,7 @@ void CompletionAnswer::AppendEcho(size_t answer, std::string* out) {
     while (end < rest.size() && !IsCharacterBegin(rest[end])) --end;
     part.echo_next += end;
     part.echoed = end == rest.size();
-    AppendEventBegin(answer, rest.substr(0, end), /*has_tokens=*/false, out);
+    AppendEventBegin(answer, rest.substr(0, end), /*has_tokens=*/false, /*last=*/false, out);
     return AppendEventEnd(answer, {}, out);
   }
   lists_.Clear();
@@ -342,7 +360,8 @@ void CompletionAnswer::AppendEcho(size_t answer, std::string* out) {
   }
   part.echoed = part.echo_next == prompt.scores.size();
   const size_t left = part.echoed ? 0 : part.walk->rest().size();
-  AppendEventBegin(answer, rest.substr(0, rest.size() - left), /*has_tokens=*/true, out);
+  AppendEventBegin(answer, rest.substr(0, rest.size() - left), /*has_tokens=*/true,
+                   /*last=*/false, out);
   AppendEventEnd(answer, {}, out);
 }
 
@@ -352,7 +371,7 @@ void CompletionAnswer::AppendToken(Queued* queued, std::string* out) {
   const size_t next = queued->next_token++;
   if (delta.tokens.empty()) {
     part.characters += CountCharacters(delta.text);
-    AppendEventBegin(queued->answer, delta.text, /*has_tokens=*/false, out);
+    AppendEventBegin(queued->answer, delta.text, /*has_tokens=*/false, /*last=*/false, out);
     return AppendEventEnd(queued->answer, {}, out);
   }
   const size_t begin = next == 0 ? 0 : TextEnd(delta, next - 1);
@@ -362,21 +381,22 @@ void CompletionAnswer::AppendToken(Queued* queued, std::string* out) {
   const v1::Token& token = delta.tokens[next];
   if (shape_.logprobs) {
     lists_.Clear();
-    lists_.Add(token, part.characters, *shape_.logprobs, *tokenizer_);
+    format_.AddLogprob(token, part.characters, *shape_.logprobs, *tokenizer_, &lists_);
   }
   part.characters += CountCharacters(text);
   ++part.tokens;
-  AppendEventBegin(queued->answer, text, /*has_tokens=*/true, out);
+  AppendEventBegin(queued->answer, text, /*has_tokens=*/true, /*last=*/false, out);
   AppendEventEnd(queued->answer, absl::MakeConstSpan(&token, 1), out);
 }
 
 void CompletionAnswer::AppendEventBegin(size_t answer, absl::string_view text, bool has_tokens,
-                                        std::string* out) {
-  absl::StrAppend(out, "data: ", head_, "{\"index\":", answer, ",\"text\":");
-  AppendJsonString(text, out);
+                                        bool last, std::string* out) {
+  absl::StrAppend(out, "data: ", head_, "{\"index\":", answer, ",");
+  const bool first = !std::exchange(answers_[answer].begun, true);
+  format_.AppendPartOfText(text, first, last, out);
   out->append(",\"logprobs\":");
   if (shape_.logprobs && has_tokens) {
-    lists_.AppendTo(nullptr, out);
+    format_.AppendLogprobs(nullptr, lists_, out);
   } else {
     out->append("null");
   }
@@ -390,7 +410,7 @@ void CompletionAnswer::AppendEventEnd(size_t answer, absl::Span<const v1::Token>
 
 void CompletionAnswer::AppendFinish(size_t answer, const AnswerFinished& finished,
                                     std::string* out) {
-  AppendEventBegin(answer, "", /*has_tokens=*/false, out);
+  AppendEventBegin(answer, "", /*has_tokens=*/false, /*last=*/true, out);
   AppendReasons(finished, shape_, *tokenizer_, out);
   AppendEventIds(answer, {}, out);
 }
@@ -401,6 +421,9 @@ void CompletionAnswer::AppendEventIds(size_t answer, absl::Span<const v1::Token>
     out->append(",\"token_ids\":[");
     for (const v1::Token& token : tokens) AppendJsonInt(token.token_id(), out);
     out->push_back(']');
+  }
+  if (!format_.PromptIsInChoices()) out->append("}]");
+  if (shape_.return_token_ids) {
     if (!std::exchange(answers_[answer].has_prompt_ids, true)) {
       out->append(",\"prompt_token_ids\":[");
       ids_of_answer_ = answer;
@@ -425,7 +448,7 @@ void CompletionAnswer::AppendMorePromptIds(std::string* out) {
 }
 
 void CompletionAnswer::AppendEventTail(size_t answer, std::string* out) const {
-  out->append("}]");
+  if (format_.PromptIsInChoices()) out->append("}]");
   if (shape_.continuous_usage) {
     const TokenUsage usage = {
         .prompt_tokens = prompts_[answer / answers_per_prompt()].usage.prompt_tokens,

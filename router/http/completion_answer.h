@@ -16,15 +16,16 @@
 #include "common/base/types.h"
 #include "common/tokenizer/tokenizer.h"
 #include "router/core/client_event.h"
+#include "router/http/completion_format.h"
 #include "router/http/completion_logprobs.h"
 #include "router/http/completion_parts.h"
 #include "router/http/completion_request.h"
 
 namespace baton {
 
-// The answers to one request to /v1/completions, as JSON: the events of all its prompts go in, and
-// a stream of server-sent events or one JSON text comes out. Answer j of prompt i has index i * n +
-// j.
+// The answers to one request to /v1/completions or /v1/chat/completions, as JSON: the events of all
+// its prompts go in, and a stream of server-sent events or one JSON text comes out. Answer j of
+// prompt i has index i * n + j. A chat has one prompt.
 //
 // A stream has one event for each token, whose text may be empty; one for text that comes without a
 // token; one with the finish reason of each answer; one with the usage, if the request asks for it;
@@ -96,7 +97,9 @@ class CompletionAnswer {
   void AppendMorePromptIds(std::string* out);
   void AppendEnd(std::string* out);
   // Appends the event up to `logprobs`, which are those in `lists_` if the event has tokens.
-  void AppendEventBegin(size_t answer, absl::string_view text, bool has_tokens, std::string* out);
+  // `last`: the event has the finish reason.
+  void AppendEventBegin(size_t answer, absl::string_view text, bool has_tokens, bool last,
+                        std::string* out);
   // Appends the rest of an event that is not the last one of its answer. `tokens` are the tokens of
   // the answer in it.
   void AppendEventEnd(size_t answer, absl::Span<const v1::Token> tokens, std::string* out);
@@ -105,10 +108,14 @@ class CompletionAnswer {
   void AppendEventTail(size_t answer, std::string* out) const;
 
   void AppendChoice(size_t answer, std::string* out) const;
+  // Append the lists of a prompt's ids and logprobs, if the request asks for them.
+  void AppendPromptIds(const PromptPart& prompt, std::string* out) const;
+  void AppendPromptLogprobs(const PromptPart& prompt, std::string* out) const;
   // Appends the members `usage` and `timing`.
   void AppendUsage(std::string* out) const;
 
   const CompletionShape shape_;
+  const CompletionFormat& format_;
   const Tokenizer* const tokenizer_;
   const std::string head_;  // The members that all parts begin with, up to the list of choices.
   std::vector<PromptPart> prompts_;

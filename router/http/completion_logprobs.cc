@@ -29,6 +29,25 @@ void AppendLabel(const Tokenizer& tokenizer, TokenId id, std::string* out) {
   AppendJsonString(IsUtf8(bytes) ? bytes : absl::string_view(TokenLabel(tokenizer, id)), out);
 }
 
+void AppendBytes(absl::string_view bytes, std::string* out) {
+  out->push_back('[');
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i > 0) out->push_back(',');
+    AppendJsonInt(static_cast<unsigned char>(bytes[i]), out);
+  }
+  out->push_back(']');
+}
+
+// Appends the members of a token in a chat, without the brackets.
+void AppendTokenMembers(const Tokenizer& tokenizer, TokenId id, float logprob, std::string* out) {
+  out->append("\"token\":");
+  AppendLabel(tokenizer, id, out);
+  out->append(",\"logprob\":");
+  AppendLogprob(logprob, out);
+  out->append(",\"bytes\":");
+  AppendBytes(tokenizer.TokenBytes(id), out);
+}
+
 // Appends the member `"label":logprob`.
 void AppendTop(const Tokenizer& tokenizer, TokenId id, float logprob, std::string* out) {
   AppendLabel(tokenizer, id, out);
@@ -79,12 +98,7 @@ void LogprobLists::Add(const v1::Token& token, size_t offset, int alternatives,
   AppendJsonInt(static_cast<int64_t>(offset), &text_offset_);
   AppendLabel(tokenizer, token.token_id(), &tokens_);
   const absl::string_view bytes = tokenizer.TokenBytes(token.token_id());
-  bytes_.push_back('[');
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    if (i > 0) bytes_.push_back(',');
-    AppendJsonInt(static_cast<unsigned char>(bytes[i]), &bytes_);
-  }
-  bytes_.push_back(']');
+  AppendBytes(bytes, &bytes_);
   if (!token.has_logprob()) {
     token_logprobs_.append("null");
     top_logprobs_.append("null");
@@ -108,8 +122,23 @@ void LogprobLists::Add(const v1::Token& token, size_t offset, int alternatives,
   top_logprobs_.push_back('}');
 }
 
+void LogprobLists::AddToContent(const v1::Token& token, int alternatives,
+                                const Tokenizer& tokenizer) {
+  AppendComma(&content_);
+  content_.push_back('{');
+  AppendTokenMembers(tokenizer, token.token_id(), token.logprob(), &content_);
+  content_.append(",\"top_logprobs\":[");
+  for (int i = 0; i < std::min(token.top_size(), alternatives); ++i) {
+    content_.append(i == 0 ? "{" : ",{");
+    AppendTokenMembers(tokenizer, token.top(i).token_id(), token.top(i).logprob(), &content_);
+    content_.push_back('}');
+  }
+  content_.append("]}");
+}
+
 void LogprobLists::Clear() {
-  for (std::string* list : {&text_offset_, &token_logprobs_, &tokens_, &top_logprobs_, &bytes_}) {
+  for (std::string* list :
+       {&text_offset_, &token_logprobs_, &tokens_, &top_logprobs_, &bytes_, &content_}) {
     list->clear();
   }
 }
@@ -131,9 +160,13 @@ void LogprobLists::AppendTo(const LogprobLists* before, std::string* out) const 
   out->push_back('}');
 }
 
+void LogprobLists::AppendContentTo(std::string* out) const {
+  absl::StrAppend(out, "{\"content\":[", content_, "]}");
+}
+
 size_t LogprobLists::bytes() const {
   return text_offset_.capacity() + token_logprobs_.capacity() + tokens_.capacity() +
-         top_logprobs_.capacity() + bytes_.capacity();
+         top_logprobs_.capacity() + bytes_.capacity() + content_.capacity();
 }
 
 void AppendPromptLogprob(const v1::Token& token, int alternatives, const Tokenizer& tokenizer,

@@ -10,11 +10,10 @@
 
 namespace baton {
 
-std::string FormatCompletionHead(const CompletionHead& head) {
+std::string FormatCompletionHead(const CompletionHead& head, absl::string_view object) {
   std::string out = "{\"id\":";
   AppendJsonString(head.id, &out);
-  absl::StrAppend(&out, ",\"object\":\"text_completion\",\"created\":", head.created,
-                  ",\"model\":");
+  absl::StrAppend(&out, ",\"object\":\"", object, "\",\"created\":", head.created, ",\"model\":");
   AppendJsonString(head.model, &out);
   out.append(",\"system_fingerprint\":");
   if (head.system_fingerprint.empty()) {

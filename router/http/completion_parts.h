@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/types.h"
 #include "common/tokenizer/tokenizer.h"
@@ -15,14 +16,15 @@ namespace baton {
 
 // The data that each part of an answer repeats.
 struct CompletionHead {
-  std::string id;       // "cmpl-..."
+  std::string id;       // "cmpl-..." or "chatcmpl-..."
   int64_t created = 0;  // Unix time, seconds.
   std::string model;
   std::string system_fingerprint;  // Empty: null.
 };
 
-// Returns the members that each part begins with, up to the bracket of `choices`.
-std::string FormatCompletionHead(const CompletionHead& head);
+// Returns the members that each part begins with, up to the bracket of `choices`. `object` is the
+// kind of the part.
+std::string FormatCompletionHead(const CompletionHead& head, absl::string_view object);
 
 // Appends the object `usage`. The details are the cached tokens, which are known only at the end.
 void AppendTokenUsage(const TokenUsage& usage, bool with_details, std::string* out);
