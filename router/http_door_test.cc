@@ -33,6 +33,7 @@ std::string Get(const std::string& path, const std::string& fields = "") {
   return absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n", fields, "\r\n");
 }
 constexpr char kCompletions[] = "/v1/completions";
+constexpr char kChats[] = "/v1/chat/completions";
 
 // A router with both doors, and fake workers.
 class HttpDoorTest : public RouterServerFixture {
@@ -170,6 +171,46 @@ TEST_F(HttpDoorTest, ARefusalIsAStatusWithItsParameter) {
   Refused(Post(kCompletions, "{}", "Content-Type: text/plain\r\n"), 415);
   Refused(Post(kCompletions, "{}", "x-slo-ttft-ms: soon\r\n"), 400);
   Refused("GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421);
+  EXPECT_EQ(router_->counters().arrived, 0u) << "none of them reached the core";
+}
+
+TEST_F(HttpDoorTest, AChatNeedsATemplate) {
+  StartHttp();
+  Serve();
+  const json hello = {{"messages", {{{"role", "user"}, {"content", "Hello"}}}}};
+  for (const char* const path : {kChats, "/tokenize"}) {
+    EXPECT_EQ(Refused(Post(path, hello.dump()), 400, "messages"),
+              "the model has no chat template; send the conversation as text");
+  }
+  // A stream that can't begin is refused by its status.
+  json stream = hello;
+  stream["stream"] = true;
+  Refused(Post(kChats, stream.dump()), 400, "messages");
+  EXPECT_TRUE(Await([this] { return router_->requests() == 0; })) << "a call was not closed";
+}
+
+TEST_F(HttpDoorTest, AWrongChatIsRefusedWithItsParameter) {
+  StartHttp();
+  const auto refused = [&](absl::string_view members, const std::string& param) {
+    return Refused(Post(kChats, absl::StrCat(R"({"messages": [{"role": "user", "content": "a"}], )",
+                                             members, "}")),
+                   400, param);
+  };
+  refused(R"("echo": true)", "echo");
+  refused(R"("top_logprobs": 2)", "top_logprobs");
+  refused(R"("chat_template": "x")", "chat_template");
+  refused(R"("continue_final_message": true)", "continue_final_message");
+  EXPECT_THAT(
+      refused(R"("tools": [{"type": "function", "function": {"name": "f"}}])", "tool_choice"),
+      HasSubstr(R"(send "tool_choice": "none")"));
+  Refused(Post(kChats, R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})"),
+          400, "messages[0].content[0].type");
+  Refused(Post(kChats, R"({"prompt": "a"})"), 400, "prompt");
+  Refused(Post(kCompletions, R"({"prompt": "a", "messages": [{"role": "user"}]})"), 400,
+          "messages");
+  Refused(Get(kChats), 405);
+  EXPECT_THAT(Refused(Post("/chat/completions", "{}"), 404),
+              HasSubstr("did you mean /v1/chat/completions"));
   EXPECT_EQ(router_->counters().arrived, 0u) << "none of them reached the core";
 }
 

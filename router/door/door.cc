@@ -239,6 +239,13 @@ absl::StatusOr<Door::EncodedText> Door::Tokenize(absl::string_view model, absl::
   return encoded;
 }
 
+absl::StatusOr<Door::EncodedText> Door::TokenizeChat(
+    absl::string_view model, const Chat& /*chat*/,
+    std::function<absl::Status()> /*interrupted*/) const {
+  RETURN_IF_ERROR(CheckModelName(model, options_.model));
+  return NoChatTemplate();
+}
+
 absl::StatusOr<std::string> Door::Detokenize(absl::string_view model, absl::Span<const TokenId> ids,
                                              bool skip_special) const {
   RETURN_IF_ERROR(CheckModelName(model, options_.model));

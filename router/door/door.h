@@ -133,6 +133,10 @@ class Door {
   absl::StatusOr<EncodedText> Tokenize(absl::string_view model, absl::string_view text,
                                        bool parse_special, bool add_special,
                                        std::function<absl::Status()> interrupted) const;
+  // Turns a conversation into the tokens that it has as the prompt of a request. Otherwise as
+  // Tokenize().
+  absl::StatusOr<EncodedText> TokenizeChat(absl::string_view model, const Chat& chat,
+                                           std::function<absl::Status()> interrupted) const;
   // Turns tokens into text. Returns NotFound or InvalidArgument.
   absl::StatusOr<std::string> Detokenize(absl::string_view model, absl::Span<const TokenId> ids,
                                          bool skip_special) const;

@@ -93,8 +93,7 @@ absl::StatusOr<std::vector<TokenId>> PromptTokens(const ClientRequest& request,
   } else if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) {
     ASSIGN_OR_RETURN(tokens, TokensOfIds(*ids, request, model));
   } else if (std::holds_alternative<Chat>(request.prompt)) {
-    return BadParameter("messages",
-                        "the model has no chat template; send the conversation as text");
+    return NoChatTemplate();
   } else {
     return BadParameter("prompt", "the request has neither text, token_ids nor chat");
   }
@@ -273,6 +272,10 @@ absl::Status CheckModelName(absl::string_view name, const ServedModel& model) {
       absl::StrCat("model '", absl::CHexEscape(name.substr(0, 200)),
                    "' is not served here; this router serves '", model.name, "'"));
   return WithReason(WithParameter(std::move(status), "model"), kModelNotFound);
+}
+
+absl::Status NoChatTemplate() {
+  return BadParameter("messages", "the model has no chat template; send the conversation as text");
 }
 
 absl::Status CheckTextSize(absl::string_view field, absl::string_view text,

@@ -55,6 +55,8 @@ int AnswersWanted(const ClientRequest& request);
 
 // Returns NotFound unless `name` is empty or the name of the model. Any thread.
 absl::Status CheckModelName(absl::string_view name, const ServedModel& model);
+// Returns the error for a conversation that the model has no chat template for. Any thread.
+absl::Status NoChatTemplate();
 // Returns InvalidArgument, with the name `field`, if `text` is longer than the limit. Any thread.
 absl::Status CheckTextSize(absl::string_view field, absl::string_view text,
                            const RequestLimits& limits);

@@ -18,9 +18,10 @@
 
 namespace baton {
 
-// One request to /v1/completions from its parsed body to the end of its answer. Each of its prompts
-// is a call of its own at the door. If one fails, the others end too. A stream's head goes out with
-// its first event, so an error before that is a status of HTTP, and one after it is an event.
+// One request to /v1/completions or /v1/chat/completions, from its parsed body to the end of its
+// answer. Each of its prompts is a call of its own at the door. If one fails, the others end too. A
+// stream's head goes out with its first event, so an error before that is a status of HTTP, and one
+// after it is an event.
 //
 // Each prompt's call stays open until the client has read all of it, as the core limits how long a
 // client may take. The object lives as long as a call of it or its exchange does.

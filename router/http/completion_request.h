@@ -14,7 +14,7 @@
 
 namespace baton {
 
-// Options of a completion request that decide how its answer looks.
+// Options of a request that decide how its answer looks.
 struct CompletionShape {
   bool chat = false;  // The request came to /v1/chat/completions.
   bool stream = false;
@@ -36,7 +36,7 @@ struct CompletionShape {
   std::vector<TokenId> stop_token_ids;
 };
 
-// A request to /v1/completions.
+// A request to /v1/completions or /v1/chat/completions.
 struct CompletionRequest {
   // One for each prompt, equal except for it. Request ids, modes and latency targets come from
   // headers, so the caller sets them.
@@ -59,10 +59,11 @@ struct CompletionSettings {
 inline constexpr size_t kMaxPrompts = 64;
 inline constexpr size_t kMaxAnswersOfRequest = 256;
 
-// Reads the body of a request. Returns InvalidArgument with the parameter (ParameterOf()) and its
-// value for a value that the field does not take, and InvalidArgument with line and column if the
-// body is not JSON. Ranges that the core checks are not checked here, as long as the value fits
-// into the field of SamplingParams. Any thread; it may take long for a long body.
+// Reads the body of a request to /v1/completions. Returns InvalidArgument with the parameter
+// (ParameterOf()) and its value for a value that the field does not take, and InvalidArgument with
+// line and column if the body is not JSON. Ranges that the core checks are not checked here, as
+// long as the value fits into the field of SamplingParams. Any thread; it may take long for a long
+// body.
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(absl::string_view body,
                                                          const CompletionSettings& settings);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -16,6 +17,7 @@
 #include "common/base/program.h"
 #include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
+#include "router/http/chat_request.h"
 #include "router/http/completion_call.h"
 #include "router/http/openai_error.h"
 #include "router/http/text_messages.h"
@@ -25,6 +27,7 @@ namespace {
 
 constexpr size_t kMaxIdBytes = 128;
 constexpr size_t kMaxNamedFields = 1000;
+constexpr char kChatPath[] = "/v1/chat/completions";
 constexpr char kRequestIdField[] = "X-Request-Id";
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
@@ -108,16 +111,12 @@ struct HttpDoor::Route {
 };
 
 const std::vector<HttpDoor::Route>& HttpDoor::Routes() {
-  static const auto* const routes =
-      new std::vector<Route>{{"/v1/completions", false, true},
-                             {"/v1/models", true, false},
-                             {"/v1/models/", true, false, false, true},
-                             {"/tokenize", false, true},
-                             {"/detokenize", false, true},
-                             {"/health", true, false, true},
-                             {"/ping", true, true, true},
-                             {"/version", true, false, true},
-                             {"/metrics", true, false, true}};
+  static const auto* const routes = new std::vector<Route>{
+      {"/v1/completions", false, true}, {"/v1/chat/completions", false, true},
+      {"/v1/models", true, false},      {"/v1/models/", true, false, false, true},
+      {"/tokenize", false, true},       {"/detokenize", false, true},
+      {"/health", true, false, true},   {"/ping", true, true, true},
+      {"/version", true, false, true},  {"/metrics", true, false, true}};
   return *routes;
 }
 
@@ -192,9 +191,6 @@ HttpResponse HttpDoor::NotFound(const HttpHead& head) const {
     }
   }
   if (absl::StartsWith(head.path, "/v1/v1/")) hint = "; the base URL ends with /v1 already";
-  if (head.path == "/v1/chat/completions" || head.path == "/chat/completions") {
-    hint = "; this version serves text completions: POST /v1/completions";
-  }
   return Finish(head,
                 FromError(MakeOpenAiError(
                     404,
@@ -321,7 +317,7 @@ void HttpDoor::Handle(const std::shared_ptr<HttpExchange>& exchange) {
       *caller, bytes, bytes, [this, exchange, caller = *caller](const absl::Status& turn) {
         if (!turn.ok()) return exchange->Respond(Error(exchange->head(), turn));
         const std::string& path = exchange->head().path;
-        if (path == "/v1/completions") return Complete(exchange, caller);
+        if (path == "/v1/completions" || path == kChatPath) return Complete(exchange, caller);
         IgnoredFields ignored;
         AnswerText(exchange, caller, [&]() {
           return path == "/tokenize" ? Tokenize(*exchange, &ignored)
@@ -339,7 +335,9 @@ void HttpDoor::Complete(const std::shared_ptr<HttpExchange>& exchange, const std
   const std::string id = options.fields.front().second;
   std::string body = std::move(exchange->body());
   const auto read = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(options.request, ParseCompletionRequest(body, SettingsNow()));
+    const bool chat = head.path == kChatPath;
+    ASSIGN_OR_RETURN(options.request, chat ? ParseChatRequest(body, SettingsNow())
+                                           : ParseCompletionRequest(body, SettingsNow()));
     ASSIGN_OR_RETURN(const std::optional<double> ttft, NumberOf(head, "x-slo-ttft-ms"));
     ASSIGN_OR_RETURN(const std::optional<double> tpot, NumberOf(head, "x-slo-tpot-ms"));
     // OpenAI's clients tell for how long they wait for bytes. They do not wait longer for an answer
@@ -357,7 +355,7 @@ void HttpDoor::Complete(const std::shared_ptr<HttpExchange>& exchange, const std
       prompt.ttft_ms = ttft;
       prompt.tpot_ms = tpot;
     }
-    options.head = {.id = absl::StrCat("cmpl-", id),
+    options.head = {.id = absl::StrCat(chat ? "chatcmpl-" : "cmpl-", id),
                     .created = absl::ToUnixSeconds(absl::Now()),
                     .model = door_->model().name};
     const ModelIdentity& identity = door_->serving()->identity;
@@ -407,9 +405,12 @@ absl::StatusOr<std::string> HttpDoor::Tokenize(HttpExchange& exchange,
                                                IgnoredFields* ignored) const {
   ASSIGN_OR_RETURN(TokenizeBody body, ParseTokenizeBody(exchange.body(), SettingsNow()));
   *ignored = std::move(body.ignored);
+  const auto* const text = std::get_if<std::string>(&body.prompt);
   ASSIGN_OR_RETURN(
       const Door::EncodedText encoded,
-      door_->Tokenize(body.model, body.prompt, /*parse_special=*/true, body.add_special, nullptr));
+      text != nullptr
+          ? door_->Tokenize(body.model, *text, /*parse_special=*/true, body.add_special, nullptr)
+          : door_->TokenizeChat(body.model, std::get<Chat>(body.prompt), nullptr));
   return TokenizeAnswer(encoded.ids, door_->context_tokens(), body.return_token_strs,
                         *door_->model().tokenizer);
 }

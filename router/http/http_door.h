@@ -22,7 +22,8 @@
 
 namespace baton {
 
-// The OpenAI API over HTTP for text completions, in front of a Door. docs/openai.md describes it.
+// The OpenAI API over HTTP for text completions and chats, in front of a Door. docs/openai.md
+// describes it.
 class HttpDoor {
  public:
   struct Options {

@@ -1,31 +1,29 @@
 #include "router/http/text_messages.h"
 
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/error_details.h"
 #include "common/base/status_macros.h"
+#include "router/http/chat_fields.h"
 #include "router/http/json_cursor.h"
 #include "router/http/json_fields.h"
 #include "router/http/json_writer.h"
+#include "router/http/refused_fields.h"
 #include "router/http/shared_fields.h"
 
 namespace baton {
 namespace {
 
 constexpr size_t kAnyLength = std::numeric_limits<size_t>::max();
+constexpr char kChatTemplate[] = "chat_template";
 
-// Refuses the fields of vLLM's request in the form of a chat, and treats other fields as
-// `settings` says.
+// Treats a field that the path does not have as `settings` says.
 absl::Status ReadOtherField(absl::string_view name, const CompletionSettings& settings,
                             JsonCursor* cursor, IgnoredFields* ignored) {
-  if (name == "messages" || name == "tools" || name == "chat_template") {
-    return BadParameter(name, absl::StrCat(name,
-                                           " is set, but chat is not supported here; send "
-                                           "the conversation as one text in prompt"));
-  }
   if (settings.refuse_unknown_fields) {
     const JsonPath path = {.key = name};
     return BadParameter(path.ToString(), absl::StrCat(path.ToString(),
@@ -64,20 +62,44 @@ void AppendCard(const ModelCard& card, std::string* out) {
 absl::StatusOr<TokenizeBody> ParseTokenizeBody(absl::string_view body,
                                                const CompletionSettings& settings) {
   TokenizeBody request;
-  bool has_prompt = false;
+  ChatFields conversation;
+  std::optional<std::string> prompt;
+  std::optional<bool> add_special;
   RETURN_IF_ERROR(ReadBody(body, [&](absl::string_view name, JsonCursor* cursor) {
     const JsonPath path = {.key = name};
     if (name == "model") return ReadText(path, cursor, kMaxModelNameBytes, &request.model);
-    if (name == "add_special_tokens") return ReadFlag(path, cursor, &request.add_special);
+    if (name == "add_special_tokens") return ReadFlag(path, cursor, &add_special.emplace());
     if (name == "return_token_strs") return ReadFlag(path, cursor, &request.return_token_strs);
-    if (name == "prompt") {
-      has_prompt = true;
-      return ReadText(path, cursor, kAnyLength, &request.prompt);
+    if (name == "prompt") return ReadText(path, cursor, kAnyLength, &prompt.emplace());
+    if (name == kChatTemplate) {
+      return ReadRefusedField(*FindRefusedField(kChatTemplate, /*chat=*/true), cursor);
     }
+    bool known = false;
+    RETURN_IF_ERROR(conversation.Read(name, cursor, &known));
+    if (known) return absl::OkStatus();
     return ReadOtherField(name, settings, cursor, &request.ignored);
   }));
-  if (!has_prompt) return BadParameter("prompt", "prompt is missing; send the text to tokenise");
-  return request;
+  const std::string& of_chat = conversation.some_field();
+  if (prompt && !of_chat.empty()) {
+    return BadParameter(of_chat, absl::StrCat(of_chat,
+                                              " and prompt are set; send prompt for a "
+                                              "text, or messages for a conversation"));
+  }
+  if (prompt) {
+    request.prompt = *std::move(prompt);
+    request.add_special = add_special.value_or(true);
+    return request;
+  }
+  if (of_chat.empty()) {
+    return BadParameter("prompt",
+                        "prompt is missing; send the text to tokenise, or messages to tokenise");
+  }
+  ASSIGN_OR_RETURN(request.prompt, conversation.Finish());
+  request.add_special = false;
+  if (!add_special.value_or(false)) return request;
+  return BadParameter("add_special_tokens",
+                      absl::StrCat("add_special_tokens is true; ",
+                                   FindRefusedField("add_special_tokens", /*chat=*/true)->reason));
 }
 
 absl::StatusOr<DetokenizeBody> ParseDetokenizeBody(absl::string_view body,

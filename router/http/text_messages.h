@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/types.h"
+#include "common/chat/chat.h"
 #include "common/tokenizer/tokenizer.h"
 #include "router/http/completion_request.h"
 #include "router/http/ignored_fields.h"
@@ -15,11 +17,12 @@
 // The JSON of /tokenize, /detokenize and /v1/models, in vLLM's shape. Any thread.
 namespace baton {
 
-// A request to /tokenize. Special tokens that the text spells become their ids, as in vLLM.
+// A request to /tokenize: a text or a conversation. Special tokens that a text spells become their
+// ids, as in vLLM.
 struct TokenizeBody {
   std::string model;  // Empty: the model that is served.
-  std::string prompt;
-  bool add_special = true;
+  std::variant<std::string, Chat> prompt;
+  bool add_special = true;  // For texts.
   bool return_token_strs = false;
   IgnoredFields ignored;
 };

@@ -2,12 +2,14 @@
 
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/error_details.h"
 
 namespace baton {
@@ -15,12 +17,12 @@ namespace {
 
 using nlohmann::json;
 using testing::ElementsAre;
-using testing::HasSubstr;
+using testing::StartsWith;
 
 TEST(TokenizeBodyTest, HasVllmsFieldsAndDefaults) {
   const auto request = ParseTokenizeBody(R"({"prompt": "a\nb", "user": "me"})", {});
   ASSERT_TRUE(request.ok()) << request.status();
-  EXPECT_EQ(request->prompt, "a\nb");
+  EXPECT_EQ(std::get<std::string>(request->prompt), "a\nb");
   EXPECT_EQ(request->model, "");
   EXPECT_TRUE(request->add_special);
   EXPECT_FALSE(request->return_token_strs);
@@ -34,12 +36,43 @@ TEST(TokenizeBodyTest, HasVllmsFieldsAndDefaults) {
   EXPECT_TRUE(other->return_token_strs);
 }
 
-TEST(TokenizeBodyTest, TheFormForChatsIsRefusedByName) {
-  const auto request = ParseTokenizeBody(R"({"messages": [{"role": "user"}]})", {});
-  EXPECT_EQ(ParameterOf(request.status()), "messages");
-  EXPECT_THAT(std::string(request.status().message()), HasSubstr("chat is not supported"));
-  EXPECT_EQ(ParameterOf(ParseTokenizeBody("{}", {}).status()), "prompt");
-  EXPECT_EQ(ParameterOf(ParseTokenizeBody(R"({"prompt": ["a"]})", {}).status()), "prompt");
+TEST(TokenizeBodyTest, TakesAConversationInPlaceOfAText) {
+  const auto request = ParseTokenizeBody(
+      R"({"messages": [{"role": "user", "content": ["a"]}], "model": "m",
+          "tools": [{"type": "function", "function": {"name": "f"}}],
+          "chat_template_kwargs": {"b": 1}, "documents": [], "reasoning_effort": "low",
+          "add_generation_prompt": false, "continue_final_message": true,
+          "add_special_tokens": false, "return_token_strs": true})",
+      {.refuse_unknown_fields = true});
+  ASSERT_TRUE(request.ok()) << request.status();
+  const Chat expected = {.messages = {{.role = "user", .content = std::vector<std::string>{"a"}}},
+                         .tools = R"([{"type": "function", "function": {"name": "f"}}])",
+                         .documents = "[]",
+                         .template_kwargs = R"({"b":1,"reasoning_effort":"low"})",
+                         .add_generation_prompt = false,
+                         .continue_final_message = true};
+  EXPECT_EQ(std::get<Chat>(request->prompt), expected);
+  EXPECT_FALSE(request->add_special);
+  EXPECT_TRUE(request->return_token_strs);
+}
+
+TEST(TokenizeBodyTest, WrongFieldsAreRefusedByName) {
+  const auto refusal = [](absl::string_view body) {
+    const absl::Status status = ParseTokenizeBody(body, {}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << body;
+    return absl::StrCat(ParameterOf(status), ": ", status.message());
+  };
+  EXPECT_THAT(refusal("{}"), StartsWith("prompt: prompt is missing; send"));
+  EXPECT_THAT(refusal(R"({"prompt": ["a"]})"), StartsWith("prompt: prompt is a list"));
+  EXPECT_THAT(refusal(R"({"prompt": "a", "messages": [{"role": "user"}]})"),
+              StartsWith("messages: messages and prompt are set; send"));
+  EXPECT_THAT(refusal(R"({"add_generation_prompt": true, "prompt": "a"})"),
+              StartsWith("add_generation_prompt: add_generation_prompt and prompt are set"));
+  EXPECT_THAT(refusal(R"({"tools": []})"), StartsWith("messages: messages is missing"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user"}], "add_special_tokens": true})"),
+              StartsWith("add_special_tokens: add_special_tokens is true; the chat template"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user"}], "chat_template": "x"})"),
+              StartsWith("chat_template: chat_template is \"x\"; the model's own chat template"));
   EXPECT_EQ(
       ParameterOf(ParseTokenizeBody(R"({"prompt": "a", "x": 1})", {.refuse_unknown_fields = true})
                       .status()),

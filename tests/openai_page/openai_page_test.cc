@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/error_details.h"
 #include "common/base/scratch_folder.h"
+#include "router/http/chat_request.h"
 #include "router/http/completion_request.h"
 #include "router/http/openai_error.h"
 #include "router/http/refused_fields.h"
@@ -299,8 +300,19 @@ absl::StatusOr<CompletionRequest> Parse(const std::string& members) {
                                 settings);
 }
 
+absl::StatusOr<CompletionRequest> ParseChat(const std::string& members) {
+  const CompletionSettings settings = {.refuse_unknown_fields = true, .context_tokens = 4096};
+  const bool messages = absl::StrContains(members, "\"messages\":");
+  const std::string hello = R"("messages": [{"role": "user", "content": "a"}])";
+  return ParseChatRequest(absl::StrCat("{", messages ? "" : hello,
+                                       !messages && !members.empty() ? ", " : "", members, "}"),
+                          settings);
+}
+
 constexpr char kFields[] = "| field | example | default here |";
 constexpr char kRefused[] = "| field | example that is refused |";
+constexpr char kChatFields[] = "| field of a chat | example |";
+constexpr char kRefusedInChats[] = "| field refused in a chat | example that is refused |";
 
 TEST(OpenaiTablesTest, EveryFieldHasARowAndEveryRowIsAField) {
   const auto rows = TableWith(kFields);
@@ -312,6 +324,21 @@ TEST(OpenaiTablesTest, EveryFieldHasARowAndEveryRowIsAField) {
     EXPECT_THAT(row[1], HasSubstr(absl::StrCat("\"", field, "\":"))) << row[0];
     const bool echo = field == "max_tokens" && absl::StrContains(row[1], ": 0");
     const auto parsed = Parse(echo ? row[1] + ", \"echo\": true" : row[1]);
+    EXPECT_TRUE(parsed.ok()) << row[0] << ": " << parsed.status();
+    if (SharedFieldNames().count(row[0]) == 0) continue;
+    const auto chat = ParseChat(row[1]);
+    EXPECT_TRUE(chat.ok()) << row[0] << ": " << chat.status();
+  }
+}
+
+TEST(OpenaiTablesTest, EveryFieldOfAChatHasARowAndEveryRowIsAField) {
+  const auto rows = TableWith(kChatFields);
+  std::set<std::string> known = FieldNames("router/http/chat_request.cc");
+  known.merge(FieldNames("router/http/chat_fields.cc"));
+  EXPECT_EQ(FirstCells(rows), known);
+  for (const auto& row : rows) {
+    EXPECT_THAT(row[1], HasSubstr(absl::StrCat("\"", row[0], "\":"))) << row[0];
+    const auto parsed = ParseChat(row[1]);
     EXPECT_TRUE(parsed.ok()) << row[0] << ": " << parsed.status();
   }
 }
@@ -334,26 +361,34 @@ TEST(OpenaiTablesTest, DefaultsAreThoseOfTheRequest) {
   EXPECT_EQ(defaults["prompt_logprobs"], shape.prompt_logprobs ? "some" : "none");
 }
 
+// Holds a row of a table of refused fields to the parser of one of the two paths.
+void ExpectRefused(const std::vector<std::string>& row, bool chat) {
+  const auto parse = [chat](const std::string& members) {
+    return chat ? ParseChat(members) : Parse(members);
+  };
+  const RefusedField* const refused = FindRefusedField(row[0], chat);
+  ASSERT_NE(refused, nullptr) << row[0];
+  EXPECT_EQ(row[3], refused->reason) << row[0];
+  const absl::Status status = parse(row[1]).status();
+  EXPECT_EQ(ParameterOf(status), row[0]) << row[1] << ": " << status;
+  EXPECT_THAT(status.message(), HasSubstr(row[3]));
+  for (const std::string& accepted : {row[2], absl::StrCat("\"", row[0], "\": null")}) {
+    const auto parsed = parse(accepted);
+    EXPECT_TRUE(parsed.ok()) << accepted << ": " << parsed.status();
+  }
+}
+
 TEST(OpenaiTablesTest, EveryRefusedFieldHasARowWithItsReason) {
   const auto rows = TableWith(kRefused);
-  std::set<std::string> known;
-  for (const std::string& name :
-       Matches("router/http/refused_fields.cc", "\\{\"([a-z_]+)\",")) {
-    if (FindRefusedField(name, /*chat=*/false) != nullptr) known.insert(name);
-  }
-  EXPECT_EQ(FirstCells(rows), known);
+  const auto chat_rows = TableWith(kRefusedInChats);
+  std::set<std::string> names = FirstCells(rows);
+  names.merge(FirstCells(chat_rows));
+  EXPECT_EQ(names, Matches("router/http/refused_fields.cc", "\\{\"([a-z_]+)\","));
   for (const auto& row : rows) {
-    const RefusedField* const refused = FindRefusedField(row[0], /*chat=*/false);
-    ASSERT_NE(refused, nullptr) << row[0];
-    EXPECT_EQ(row[3], refused->reason) << row[0];
-    const absl::Status status = Parse(row[1]).status();
-    EXPECT_EQ(ParameterOf(status), row[0]) << row[1] << ": " << status;
-    EXPECT_THAT(status.message(), HasSubstr(row[3]));
-    for (const std::string& accepted : {row[2], absl::StrCat("\"", row[0], "\": null")}) {
-      const auto parsed = Parse(accepted);
-      EXPECT_TRUE(parsed.ok()) << accepted << ": " << parsed.status();
-    }
+    ExpectRefused(row, /*chat=*/false);
+    if (FindRefusedField(row[0], /*chat=*/true) != nullptr) ExpectRefused(row, /*chat=*/true);
   }
+  for (const auto& row : chat_rows) ExpectRefused(row, /*chat=*/true);
 }
 
 TEST(OpenaiTablesTest, EveryKindOfErrorHasARow) {
