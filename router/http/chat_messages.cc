@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -183,10 +184,18 @@ absl::Status ReadTool(const JsonPath& path, JsonCursor* cursor) {
 absl::Status ReadMessages(const JsonPath& path, JsonCursor* cursor,
                           std::vector<ChatMessage>* messages) {
   std::vector<ChatMessage> read;
-  RETURN_IF_ERROR(ReadList(path, cursor, "messages", kMaxMessages,
-                           [&read](const JsonPath& element, JsonCursor* at) {
-                             return ReadMessage(element, at, &read.emplace_back());
-                           }));
+  size_t parts = 0;
+  RETURN_IF_ERROR(ReadList(
+      path, cursor, "messages", kMaxMessages, [&](const JsonPath& element, JsonCursor* at) {
+        ChatMessage& message = read.emplace_back();
+        RETURN_IF_ERROR(ReadMessage(element, at, &message));
+        const auto* const texts = std::get_if<std::vector<std::string>>(&message.content);
+        parts += message.tool_calls.size() + (texts != nullptr ? texts->size() : 0);
+        if (parts <= kMaxPartsOfChat) return absl::OkStatus();
+        return BadParameter("messages",
+                            absl::StrCat("messages has more than ", kMaxPartsOfChat,
+                                         " parts and calls of tools; send texts instead of parts"));
+      }));
   if (read.empty()) return WrongValue(path, "an empty list", "at least one message");
   *messages = std::move(read);
   return absl::OkStatus();

@@ -452,6 +452,9 @@ TEST(ChatRequestTest, TooManyMessagesPartsAndCallsAreRefusedWithTheNumbers) {
   EXPECT_TRUE(ParseChatRequest(of(1, kMaxPartsOfMessage, kMaxToolCallsOfMessage), {}).ok());
   EXPECT_EQ(ChatRefusal(of(1, kMaxPartsOfMessage + 1, 0)).message(),
             "messages[0].content has 1025 parts; it takes up to 1024");
+  EXPECT_TRUE(ParseChatRequest(of(64, 1000, 24), {}).ok()) << "65,536 in all";
+  EXPECT_EQ(ChatRefusal(of(64, 1000, 25)).message(),
+            "messages has more than 65536 parts and calls of tools; send texts instead of parts");
   EXPECT_EQ(ChatRefusal(of(1, 1, kMaxToolCallsOfMessage + 1)).message(),
             "messages[0].tool_calls has 1025 calls; it takes up to 1024");
 }
