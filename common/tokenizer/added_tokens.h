@@ -24,11 +24,6 @@ struct AddedToken {
   bool normalized = false;   // searched for in the text after normalisation
 };
 
-// A part of a text, in bytes.
-struct TextRange {
-  size_t begin = 0, end = 0;
-};
-
 // Finds added tokens without overlap: at each place the longest one, from left to right. Constant
 // once filled; any thread. Time is O(text * longest content); kMaxContentBytes limits the content.
 class AddedTokenMatcher {

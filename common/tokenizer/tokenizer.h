@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/text_range.h"
 #include "common/base/types.h"
 #include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/bpe.h"

@@ -41,9 +41,9 @@ const std::map<std::string, int>& Levels() {
       {"common/metrics", 1},
       {"common/rpc", 1},
       {"common/sampling", 1},
-      {"common/chat", 1},
       {"common/tokenizer", 1},
       {"common/up", 1},
+      {"common/chat", 2},
       {"kernels/mutations", 2},
       // A header of this module names a class of common/sampling, whose level is 1.
       {"kernels/backend", 2},
@@ -80,6 +80,7 @@ const std::map<std::string, int>& Levels() {
       {"decode_worker", 16},
       {"tests/shell", 17},
       {"tests/bench", 18},
+      {"tests/chat", 18},
       {"tests/cluster", 18},
       {"tests/door", 18},
       {"tests/fuzz", 18},
