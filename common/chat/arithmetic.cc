@@ -115,10 +115,11 @@ absl::StatusOr<ChatValue> Repeated(const ChatValue& value, int64_t times, Render
 
 absl::StatusOr<ChatValue> Joined(const ChatValue& a, const ChatValue& b, RenderMeter* meter) {
   if (a.IsText()) {
+    const bool escapes = a.IsMarkup() || b.IsMarkup();
     TextBuilder text(meter);
-    text.Append(a.AsText());
-    text.Append(b.AsText());
-    return text.Finish();
+    text.Append(escapes ? EscapedText(a, meter).AsText() : a.AsText());
+    text.Append(escapes ? EscapedText(b, meter).AsText() : b.AsText());
+    return escapes ? MarkupOf(text.TakeText(), meter) : text.Finish();
   }
   const auto bytes = (a.AsItems().size() + b.AsItems().size()) * sizeof(ChatValue);
   if (!meter->Allows(static_cast<int64_t>(bytes))) return meter->status();

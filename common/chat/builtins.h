@@ -85,6 +85,9 @@ bool IsTestName(absl::string_view name);
 
 // Strips characters at the ends: those of `chars`, or white space if it is null.
 OriginText StripText(const OriginText& text, const OriginText* chars, bool left, bool right);
+// Escapes & < > and quotes for HTML, unless the text is markup. Returns markup.
+ChatValue EscapedText(const ChatValue& text, RenderMeter* meter);
+ChatValue MarkupOf(const OriginText& text, RenderMeter* meter);
 // Replaces the first `count` occurrences, or all if it is negative.
 ChatValue ReplaceText(const OriginText& text, const OriginText& from, const OriginText& to,
                       int64_t count, RenderMeter* meter);

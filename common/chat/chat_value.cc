@@ -138,6 +138,8 @@ const OriginText& ChatValue::AsText() const { return As<TextObject>().text; }
 const std::vector<ChatValue>& ChatValue::AsItems() const { return As<ItemsObject>().items; }
 const ChatDict& ChatValue::AsDict() const { return As<DictObject>().dict; }
 
+bool ChatValue::IsMarkup() const { return IsText() && As<TextObject>().is_markup; }
+
 bool ChatValue::IsTrue() const {
   switch (kind_) {
     case Kind::kUndefined:

@@ -99,6 +99,7 @@ class ChatValue {
   const ChatObject* object() const { return object_.get(); }
   int depth() const { return object_ == nullptr ? 0 : object_->depth; }
 
+  bool IsMarkup() const;
   bool IsTrue() const;  // As an `if` sees it.
   // Returns Python's name of the type: "str", "dict", "NoneType".
   absl::string_view TypeName() const;
@@ -139,6 +140,9 @@ struct BigIntObject : ChatObject {
 };
 struct TextObject : ChatObject {
   OriginText text;
+  // True for texts of `safe` and `escape`. Where such a text is added to another one, Jinja escapes
+  // the other one for HTML.
+  bool is_markup = false;
 };
 struct ItemsObject : ChatObject {
   std::vector<ChatValue> items;

@@ -321,7 +321,9 @@ void AppendRepr(const ChatValue& value, TextBuilder* out) {
     case Kind::kFloat:
       return out->Append(FloatRepr(value.AsFloat()));
     case Kind::kText:
-      return AppendTextRepr(value.AsText(), out);
+      if (value.IsMarkup()) out->Append("Markup(");
+      AppendTextRepr(value.AsText(), out);
+      return out->Append(value.IsMarkup() ? ")" : "");
     case Kind::kList:
       out->Append("[");
       AppendItemsRepr(value.AsItems(), out);
@@ -347,7 +349,7 @@ void AppendRepr(const ChatValue& value, TextBuilder* out) {
 }
 
 ChatValue StrOf(const ChatValue& value, RenderMeter* meter) {
-  if (value.IsText()) return value;
+  if (value.IsText() && !value.IsMarkup()) return value;
   TextBuilder out(meter);
   AppendStr(value, &out);
   return out.Finish();

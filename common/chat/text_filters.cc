@@ -51,23 +51,14 @@ Filtered Center(BuiltinCall& call) {
 }
 
 Filtered Escape(BuiltinCall& call) {
-  const ChatValue text = call.SelfText();
-  TextBuilder out(call.meter());
-  for (const OriginChar c : text.AsText().chars()) {
-    const absl::string_view escape = c.code() == '&'    ? "&amp;"
-                                     : c.code() == '<'  ? "&lt;"
-                                     : c.code() == '>'  ? "&gt;"
-                                     : c.code() == '"'  ? "&#34;"
-                                     : c.code() == '\'' ? "&#39;"
-                                                        : "";
-    if (escape.empty()) out.Append(c);
-    for (const char e : escape) out.Append(c.WithCode(static_cast<unsigned char>(e)));
-    if (!call.meter()->ok()) break;
-  }
-  return out.Finish();
+  return EscapedText(call.self().IsText() ? call.self() : call.SelfText(), call.meter());
 }
 
-Filtered ToString(BuiltinCall& call) { return call.SelfText(); }
+Filtered Safe(BuiltinCall& call) { return MarkupOf(call.SelfText().AsText(), call.meter()); }
+
+Filtered ToString(BuiltinCall& call) {
+  return call.self().IsText() ? call.self() : call.SelfText();
+}
 
 Filtered FormatFilter(BuiltinCall& call) {
   const CallArguments& raw = call.raw();
@@ -431,6 +422,29 @@ Filtered ToJson(BuiltinCall& call) {
 
 }  // namespace
 
+ChatValue MarkupOf(const OriginText& text, RenderMeter* meter) {
+  ChatValue markup = MakeText(text, meter);
+  markup.As<TextObject>().is_markup = true;
+  return markup;
+}
+
+ChatValue EscapedText(const ChatValue& text, RenderMeter* meter) {
+  if (text.IsMarkup()) return text;
+  TextBuilder out(meter);
+  for (const OriginChar c : text.AsText().chars()) {
+    const absl::string_view escape = c.code() == '&'    ? "&amp;"
+                                     : c.code() == '<'  ? "&lt;"
+                                     : c.code() == '>'  ? "&gt;"
+                                     : c.code() == '"'  ? "&#34;"
+                                     : c.code() == '\'' ? "&#39;"
+                                                        : "";
+    if (escape.empty()) out.Append(c);
+    for (const char e : escape) out.Append(c.WithCode(static_cast<unsigned char>(e)));
+    if (!meter->ok()) break;
+  }
+  return MarkupOf(out.TakeText(), meter);
+}
+
 BuiltinTable TextFilters() {
   static constexpr Builtin kTable[] = {
       {"abs", "", 0, Abs},
@@ -446,7 +460,7 @@ BuiltinTable TextFilters() {
       {"lower", "", 0, ChangeFilter<LowerCase>},
       {"replace", "old new count", 2, ReplaceFilter},
       {"round", "precision method", 0, Round},
-      {"safe", "", 0, ToString},
+      {"safe", "", 0, Safe},
       {"string", "", 0, ToString},
       {"title", "", 0, ChangeFilter<TitleOfWords>},
       {"tojson", "ensure_ascii indent separators sort_keys", 0, ToJson},

@@ -48,7 +48,7 @@ TestResult IsCallable(BuiltinCall& call) {
                          value.Is(Kind::kJoiner) || value.IsUndefined());
 }
 
-TestResult IsEscaped(BuiltinCall&) { return ChatValue::Bool(false); }
+TestResult IsEscaped(BuiltinCall& call) { return ChatValue::Bool(call.self().IsMarkup()); }
 
 TestResult IsFilter(BuiltinCall& call) {
   return ChatValue::Bool(call.self().IsText() && IsFilterName(call.self().AsText().Utf8()));
