@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -29,24 +30,30 @@ absl::StatusOr<ChatValue> IntPower(int64_t base, int64_t exponent) {
   return ChatValue::Int(result);
 }
 
+// Returns an integer that may lie beyond 64 bits. It can then be printed, but not computed with.
+ChatValue WideInt(__int128 value) {
+  if (value >= std::numeric_limits<int64_t>::min() &&
+      value <= std::numeric_limits<int64_t>::max()) {
+    return ChatValue::Int(static_cast<int64_t>(value));
+  }
+  unsigned __int128 rest =
+      value < 0 ? -static_cast<unsigned __int128>(value) : static_cast<unsigned __int128>(value);
+  std::string digits;
+  for (; rest > 0; rest /= 10)
+    digits.push_back(static_cast<char>('0' + static_cast<int>(rest % 10)));
+  if (value < 0) digits.push_back('-');
+  std::reverse(digits.begin(), digits.end());
+  return ChatValue::BigInt(digits);
+}
+
 absl::StatusOr<ChatValue> IntOperation(absl::string_view op, int64_t a, int64_t b) {
-  int64_t result = 0;
-  if (op == "+")
-    return __builtin_add_overflow(a, b, &result)
-               ? TooLarge()
-               : absl::StatusOr<ChatValue>(ChatValue::Int(result));
-  if (op == "-")
-    return __builtin_sub_overflow(a, b, &result)
-               ? TooLarge()
-               : absl::StatusOr<ChatValue>(ChatValue::Int(result));
-  if (op == "*")
-    return __builtin_mul_overflow(a, b, &result)
-               ? TooLarge()
-               : absl::StatusOr<ChatValue>(ChatValue::Int(result));
+  if (op == "+") return WideInt(__int128{a} + b);
+  if (op == "-") return WideInt(__int128{a} - b);
+  if (op == "*") return WideInt(__int128{a} * b);
   if (op == "**") return IntPower(a, b);
   if (b == 0) return ArithmeticError("division by zero");
   if (op == "/") return ChatValue::Float(static_cast<double>(a) / static_cast<double>(b));
-  if (b == -1) return op == "%" ? ChatValue::Int(0) : IntOperation("-", 0, a);
+  if (b == -1) return op == "%" ? ChatValue::Int(0) : WideInt(-__int128{a});
   // The quotient is rounded down, and the rest has the sign of the divisor.
   int64_t rest = a % b;
   int64_t quotient = a / b;
@@ -157,7 +164,12 @@ absl::StatusOr<ChatValue> BinaryOperation(absl::string_view op, const ChatValue&
 }
 
 absl::StatusOr<ChatValue> Negated(const ChatValue& value) {
-  if (value.IsSmallInt()) return IntOperation("-", 0, value.AsInt());
+  if (value.IsSmallInt()) return WideInt(-__int128{value.AsInt()});
+  if (value.Is(Kind::kBigInt)) {
+    const std::string& digits = value.As<BigIntObject>().digits;
+    if (digits == "9223372036854775808") return WideInt(std::numeric_limits<int64_t>::min());
+    return ChatValue::BigInt(digits[0] == '-' ? digits.substr(1) : absl::StrCat("-", digits));
+  }
   if (value.Is(Kind::kFloat)) return ChatValue::Float(-value.AsFloat());
   if (value.IsUndefined()) return ArithmeticError(value.As<UndefinedObject>().why);
   return ArithmeticError(absl::StrCat("bad operand for unary -: '", value.TypeName(), "'"));
