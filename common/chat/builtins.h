@@ -33,8 +33,10 @@ class BuiltinCall {
 
   Interpreter& interpreter() const { return *interpreter_; }
   RenderMeter* meter() const;
-  const ChatValue& self() const { return self_; }  // What the filter, test or method is applied to.
-  CallArguments& raw() const { return *raw_; }     // For builtins with any number of arguments.
+  const ChatValue& self() const {
+    return self_;
+  }  // The value that the filter, test or method belongs to.
+  CallArguments& raw() const { return *raw_; }  // For builtins with any number of arguments.
   absl::Status Error(absl::string_view what) const;
 
   // The argument of parameter `i`, or null if it is missing.

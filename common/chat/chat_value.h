@@ -87,10 +87,10 @@ class ChatValue {
   bool IsSmallInt() const { return kind_ == Kind::kInt || kind_ == Kind::kBool; }
   bool IsNumber() const { return IsSmallInt() || kind_ == Kind::kFloat || kind_ == Kind::kBigInt; }
 
-  int64_t AsInt() const { return int_; }  // Of a bool or an int.
-  double AsFloat() const;                 // Of any number.
+  int64_t AsInt() const { return int_; }  // For a bool or an int.
+  double AsFloat() const;                 // For any number.
   const OriginText& AsText() const;
-  const std::vector<ChatValue>& AsItems() const;  // Of a list or tuple.
+  const std::vector<ChatValue>& AsItems() const;  // For a list or tuple.
   const class ChatDict& AsDict() const;
   template <typename T>
   T& As() const {
@@ -190,7 +190,7 @@ bool ValueLess(const ChatValue& a, const ChatValue& b, RenderMeter* meter, bool*
 
 // Make values whose memory `meter` counts.
 ChatValue MakeText(OriginText text, RenderMeter* meter);
-ChatValue MakeText(absl::string_view utf8, RenderMeter* meter);  // Of people's origin.
+ChatValue MakeText(absl::string_view utf8, RenderMeter* meter);  // The text is people's.
 ChatValue MakeItems(ChatValue::Kind kind, std::vector<ChatValue> items, RenderMeter* meter);
 ChatValue MakeDict(ChatDict dict, RenderMeter* meter);
 ChatValue MakeIterator(absl::string_view type, std::vector<ChatValue> items, absl::Status end,

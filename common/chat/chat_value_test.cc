@@ -44,15 +44,15 @@ TEST(ChatJsonTest, WhatIsNoJsonIsRefused) {
 
 TEST(ChatValueTest, NumbersOfAllKindsCompareExactly) {
   const ChatValue big = ChatValue::BigInt("9223372036854775808");
-  const ChatValue most = ChatValue::Int(INT64_MAX);
-  EXPECT_FALSE(ValuesEqual(big, most, nullptr));
-  EXPECT_FALSE(ValuesEqual(most, ChatValue::Float(9223372036854775808.0), nullptr));
+  const ChatValue small = ChatValue::Int(INT64_MAX);
+  EXPECT_FALSE(ValuesEqual(big, small, nullptr));
+  EXPECT_FALSE(ValuesEqual(small, ChatValue::Float(9223372036854775808.0), nullptr));
   EXPECT_TRUE(ValuesEqual(ChatValue::Bool(true), ChatValue::Float(1.0), nullptr));
   RenderMeter meter({});
   bool less = false;
-  EXPECT_TRUE(ValueLess(most, big, &meter, &less));
+  EXPECT_TRUE(ValueLess(small, big, &meter, &less));
   EXPECT_TRUE(less);
-  EXPECT_FALSE(ValueLess(most, ChatValue::None(), &meter, &less));
+  EXPECT_FALSE(ValueLess(small, ChatValue::None(), &meter, &less));
 }
 
 TEST(ChatValueTest, ADictionaryFindsKeysAsPythonDoes) {

@@ -200,6 +200,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunIterations(const Statement& st
       ASSIGN_OR_RETURN(const bool found, Pull(&loop, &item));
       if (!found) break;
     }
+    meter_.Step(4);  // A scope and the variables of an iteration cost about as much as four nodes.
     ++loop.index0;
     loop.before = std::exchange(loop.current, item);
     scope_ = NewScope(outer);

@@ -83,7 +83,7 @@ class OriginTextSearch {
 
  private:
   const OriginText& wanted_;
-  std::vector<size_t> borders_;  // Of each beginning of wanted_: its longest proper border.
+  std::vector<size_t> borders_;  // The longest proper border of each beginning of wanted_.
 };
 
 }  // namespace baton

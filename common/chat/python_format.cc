@@ -20,7 +20,7 @@ constexpr int64_t kMaxFormatPrecision = 2000;
 
 absl::Status FormatError(absl::string_view what) { return absl::FailedPreconditionError(what); }
 
-// How one value is written: what `%` and str.format have in common.
+// The form in which `%` or str.format writes one value.
 struct FormatSpec {
   OriginChar fill = {' ', TextOrigin::kPeople};
   char align = 0;   // < > ^ =, or 0 for the type's own.

@@ -23,7 +23,7 @@ class TextBuilder {
   void Append(const OriginText& text) { Append(text, 0, text.size()); }
   void Append(const OriginText& text, size_t begin, size_t end);
   void Append(OriginChar c);
-  void Append(absl::string_view utf8);  // Of people's origin.
+  void Append(absl::string_view utf8);  // The text is people's.
   void Repeat(OriginChar c, int64_t times);
   // Takes the text that was built.
   ChatValue Finish();
@@ -47,12 +47,12 @@ ChatValue StrOf(const ChatValue& value, RenderMeter* meter);
 // Returns the text of repr for an error message, shortened.
 std::string ReprForMessage(const ChatValue& value);
 
-// How `tojson` writes. Separators and indentation keep their origin.
+// The form in which `tojson` writes. Separators and indentation keep their origin.
 struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
   bool has_indent = false;
-  OriginText indent;  // Of one level.
+  OriginText indent;  // The indentation of one level.
   OriginText item_separator, key_separator;
 };
 // Appends a value as Python's json.dumps writes it. Returns FailedPrecondition for a value that

@@ -11,7 +11,7 @@ namespace baton {
 struct RenderLimits {
   // One step is one node of the template that is evaluated, one element that is visited, or 16
   // characters that are read or written.
-  int64_t max_steps = 10'000'000;
+  int64_t max_steps = 5'000'000;
   // Memory of the values that the rendering made and still holds. Values of the caller do not
   // count.
   int64_t max_live_bytes = int64_t{128} << 20;

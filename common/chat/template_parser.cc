@@ -19,7 +19,7 @@ using TokenKind = TemplateToken::Kind;
 using MutableExpression = std::unique_ptr<Expression>;
 using MutableStatement = std::unique_ptr<Statement>;
 
-constexpr int kMaxNesting = 100;  // Of brackets and blocks, so that the parser's stack is bounded.
+constexpr int kMaxNesting = 100;    // Open brackets and blocks. Bounds the parser's stack.
 constexpr int kMaxTreeDepth = 400;  // Chains such as a + b + c deepen the tree without nesting.
 
 // A recursive-descent parser with one function for each level of Jinja's grammar.
@@ -914,7 +914,7 @@ class TemplateParser {
   int loops_ = 0;             // Open loops that a `break` can leave.
   bool conditional_ = false;  // True inside of `if`, where unknown filters fail only when they run.
   std::vector<absl::Status> unknown_;        // Unknown filters and tests at places that always run.
-  std::vector<MacroSignature*> signatures_;  // Of the macros around.
+  std::vector<MacroSignature*> signatures_;  // The macros around this place.
 };
 
 }  // namespace

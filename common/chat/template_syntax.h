@@ -76,14 +76,14 @@ enum class StatementKind {
 struct MacroSignature {
   std::vector<int> variables;
   std::vector<std::string> names;
-  std::vector<ExpressionPtr> defaults;  // Of the last parameters.
+  std::vector<ExpressionPtr> defaults;  // They belong to the last parameters.
   bool uses_caller = false, uses_kwargs = false, uses_varargs = false;
 };
 
 struct Statement {
   StatementKind kind = StatementKind::kOutput;
   int line = 0;
-  bool recursive = false;  // Of a loop.
+  bool recursive = false;  // A loop with the word "recursive".
   int variable = -1;
   std::string name;
   std::vector<ExpressionPtr> targets;
@@ -95,7 +95,7 @@ struct Statement {
 struct TemplateTree {
   Statements statements;
   absl::flat_hash_map<std::string, int> variables;
-  std::vector<std::string> names;  // Of the variables.
+  std::vector<std::string> names;  // Names of the variables.
   std::set<std::string> strings;   // All strings in quotes.
 };
 

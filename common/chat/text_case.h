@@ -16,9 +16,9 @@ OriginText Capitalize(const OriginText& text);
 // Makes the first letter of each run of letters title case.
 OriginText TitleCase(const OriginText& text);
 
-// What str.isspace is true for, and str.strip strips.
+// True for white space, which str.strip strips.
 bool IsPythonSpace(char32_t code);
-// A place where str.splitlines ends a line.
+// True for characters at which str.splitlines ends a line.
 bool IsLineEnd(char32_t code);
 bool IsCased(char32_t code);
 bool IsUpperChar(char32_t code);
@@ -30,7 +30,7 @@ bool IsDigitChar(char32_t code);
 bool IsNumericChar(char32_t code);
 // Returns what str.isupper or str.islower returns.
 bool IsAllOfCase(const OriginText& text, bool upper);
-// True for what repr shows as it is.
+// True for characters that repr shows as it is.
 bool IsPrintable(char32_t code);
 
 }  // namespace baton

@@ -15,7 +15,8 @@ struct GoldenLine {
   std::string template_name;
   ChatValue variables;  // A dictionary. All texts are people's.
   TemplateClock clock;
-  // What transformers gave: the text, the message of raise_exception, or none of them if it failed.
+  // The result of transformers: the text, the message of raise_exception, or none of them if it
+  // failed.
   const ChatValue* text = nullptr;
   const ChatValue* raised = nullptr;
   ChatValue line;  // Holds the two values above.
