@@ -159,7 +159,7 @@ struct DictViewObject : ChatObject {
   Part part = Part::kKeys;
 };
 struct RangeObject : ChatObject {
-  int64_t start = 0, step = 1, length = 0;
+  int64_t start = 0, stop = 0, step = 1, length = 0;
   int64_t At(int64_t i) const { return start + i * step; }
 };
 struct IteratorObject : ChatObject {

@@ -67,7 +67,8 @@ absl::StatusOr<ChatValue> Range(BuiltinCall& call) {
   if (length > kMaxRange) return call.Error(absl::StrCat("has more than ", kMaxRange, " numbers"));
   auto range = std::make_shared<RangeObject>();
   range->start = start;
-  range->step = length < 2 ? 1 : step;
+  range->stop = stop;
+  range->step = step;
   range->length = static_cast<int64_t>(length);
   ChargeObject(range.get(), 0, call.meter());
   return ChatValue(Kind::kRange, std::move(range));

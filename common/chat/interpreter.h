@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/chat/builtins.h"
 #include "common/chat/chat_value.h"
 #include "common/chat/python_text.h"
@@ -145,10 +146,12 @@ class Interpreter {
   absl::StatusOr<bool> Compare(absl::string_view op, const ChatValue& a, const ChatValue& b);
   absl::StatusOr<ChatValue> EvaluateConcat(const Expression& expression);
   absl::Status EvaluateArguments(const Expression& expression, CallArguments* arguments);
-  absl::StatusOr<std::optional<ChatValue>> LoopAttribute(const ChatValue& loop,
-                                                         absl::string_view name);
   absl::StatusOr<ChatValue> CallBuiltin(absl::string_view kind, const Builtin& builtin,
                                         const ChatValue& self, CallArguments* arguments);
+
+  // Attributes and items (value_access.cc).
+  absl::StatusOr<std::optional<ChatValue>> LoopAttribute(const ChatValue& loop,
+                                                         absl::string_view name);
   ChatValue MakeMethod(const ChatValue& self, const Builtin& method);
 
   const TemplateTree& tree_;
@@ -183,6 +186,9 @@ class Interpreter::Depth {
 // Adds the line to an error that has none yet. The message of raise_exception stays as it is.
 absl::Status AtLine(int line, const absl::Status& error);
 
+// Returns Jinja's name of a value for messages: "dict object".
+std::string ObjectName(const ChatValue& value);
+absl::Span<const absl::string_view> LoopAttributes();
 // Names of statements, expressions and attributes of `loop`, as ConstructCounts has them.
 std::vector<std::string> InterpreterConstructs();
 

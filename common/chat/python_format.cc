@@ -229,7 +229,8 @@ absl::Status AppendFormatted(const ChatValue& value, const OriginText& spec_text
         absl::StrCat("the format '", spec_text.Utf8(), "' does not fit a ", value.TypeName()));
   };
   if (value.IsText()) {
-    if ((spec.type != 0 && spec.type != 's') || spec.sign != '-' || spec.align == '=') {
+    if ((spec.type != 0 && spec.type != 's') || spec.sign != '-' || spec.align == '=' ||
+        spec.grouping != 0) {
       return wrong();
     }
     if (spec.align == 0 || spec.align == '0') spec.align = '<';

@@ -93,7 +93,7 @@ void AppendDictRepr(const ChatDict& dict, TextBuilder* out) {
 }
 
 void AppendRangeRepr(const RangeObject& range, TextBuilder* out) {
-  out->Append(absl::StrCat("range(", range.start, ", ", range.At(range.length)));
+  out->Append(absl::StrCat("range(", range.start, ", ", range.stop));
   out->Append(range.step == 1 ? std::string(")") : absl::StrCat(", ", range.step, ")"));
 }
 

@@ -265,7 +265,9 @@ FilterResult DictSort(BuiltinCall& call) {
 }
 
 FilterResult Unique(BuiltinCall& call) {
-  ASSIGN_OR_RETURN(const Sequence items, call.interpreter().Items(call.self()));
+  const auto given = call.interpreter().Items(call.self());
+  if (!given.ok()) return Generator(call, {}, given.status());
+  const Sequence& items = *given;
   ASSIGN_OR_RETURN(const bool case_sensitive, call.Bool(0, false));
   const AttributePath path(call.Get(1), call.meter());
   ChatDict seen;
@@ -367,7 +369,9 @@ FilterResult Map(BuiltinCall& call) {
     return Generator(call, {}, call.Error("needs the name of a filter"));
   }
   if (!call.self().IsTrue()) return Generator(call, {});
-  ASSIGN_OR_RETURN(const Sequence items, call.interpreter().Items(call.self()));
+  const auto given = call.interpreter().Items(call.self());
+  if (!given.ok()) return Generator(call, {}, given.status());
+  const Sequence& items = *given;
   const AttributePath path(attribute.has_value() ? &*attribute : nullptr, call.meter());
   std::string name;
   if (!attribute.has_value()) {
@@ -407,7 +411,9 @@ FilterResult Choose(BuiltinCall& call) {
     test = arguments.positional[0].AsText().Utf8();
     arguments.positional.erase(arguments.positional.begin());
   }
-  ASSIGN_OR_RETURN(const Sequence items, call.interpreter().Items(call.self()));
+  const auto given = call.interpreter().Items(call.self());
+  if (!given.ok()) return Generator(call, {}, given.status());
+  const Sequence& items = *given;
   const AttributePath path(of_attribute ? &*attribute : nullptr, call.meter());
   Sequence chosen;
   for (const ChatValue& item : items) {
@@ -423,7 +429,9 @@ FilterResult Choose(BuiltinCall& call) {
 }
 
 FilterResult Batch(BuiltinCall& call) {
-  ASSIGN_OR_RETURN(const Sequence items, call.interpreter().Items(call.self()));
+  const auto given = call.interpreter().Items(call.self());
+  if (!given.ok()) return Generator(call, {}, given.status());
+  const Sequence& items = *given;
   ASSIGN_OR_RETURN(const int64_t size, call.Int(0));
   Sequence batches, batch;
   for (const ChatValue& item : items) {
@@ -446,7 +454,9 @@ FilterResult Batch(BuiltinCall& call) {
 }
 
 FilterResult Slice(BuiltinCall& call) {
-  ASSIGN_OR_RETURN(const Sequence items, call.interpreter().Items(call.self()));
+  const auto given = call.interpreter().Items(call.self());
+  if (!given.ok()) return Generator(call, {}, given.status());
+  const Sequence& items = *given;
   ASSIGN_OR_RETURN(const int64_t slices, call.Int(0));
   if (slices == 0) return Generator(call, {}, call.Error("needs a number that is not zero"));
   if (slices < 0) return Generator(call, {});

@@ -16,7 +16,7 @@ namespace baton {
 // The tree of a template. Variables are numbers, which TemplateTree::names gives.
 
 struct Expression;
-using ExpressionPtr = std::unique_ptr<const Expression>;
+using ExpressionPtr = std::unique_ptr<Expression>;
 
 enum class ExpressionKind {
   kConst,            // value
@@ -56,7 +56,7 @@ struct Expression {
 };
 
 struct Statement;
-using Statements = std::vector<std::unique_ptr<const Statement>>;
+using Statements = std::vector<std::unique_ptr<Statement>>;
 
 enum class StatementKind {
   kOutput,  // expressions

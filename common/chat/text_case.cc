@@ -224,6 +224,13 @@ bool IsAlphaChar(char32_t code) {
 
 bool IsDecimalChar(char32_t code) { return CategoryOf(code) == UTF8PROC_CATEGORY_ND; }
 
+int DecimalValue(char32_t code) {
+  // Unicode's decimal digits come in runs of ten, and such runs may follow each other.
+  char32_t first = code;
+  while (IsDecimalChar(first - 1)) --first;
+  return static_cast<int>((code - first) % 10);
+}
+
 bool IsDigitChar(char32_t code) {
   // Superscripts, subscripts and digits in circles are digits too.
   constexpr CodeRange kOtherDigits[] = {

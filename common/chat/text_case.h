@@ -26,6 +26,7 @@ bool IsLowerChar(char32_t code);
 bool IsTitleChar(char32_t code);
 bool IsAlphaChar(char32_t code);
 bool IsDecimalChar(char32_t code);
+int DecimalValue(char32_t code);  // 0 to 9, for a character that IsDecimalChar.
 bool IsDigitChar(char32_t code);
 bool IsNumericChar(char32_t code);
 // Returns what str.isupper or str.islower returns.

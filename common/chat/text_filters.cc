@@ -54,6 +54,8 @@ Filtered Escape(BuiltinCall& call) {
   return EscapedText(call.self().IsText() ? call.self() : call.SelfText(), call.meter());
 }
 
+Filtered ForceEscape(BuiltinCall& call) { return EscapedText(call.SelfText(), call.meter()); }
+
 Filtered Safe(BuiltinCall& call) { return MarkupOf(call.SelfText().AsText(), call.meter()); }
 
 Filtered ToString(BuiltinCall& call) {
@@ -132,6 +134,7 @@ Filtered Trim(BuiltinCall& call) {
 }
 
 Filtered Truncate(BuiltinCall& call) {
+  if (call.self().IsUndefined()) return call.self();
   if (!call.self().IsText()) return call.Error("needs a text");
   const OriginText& text = call.self().AsText();
   ASSIGN_OR_RETURN(const int64_t length, call.Int(0, 255));
@@ -222,13 +225,14 @@ Filtered WordCount(BuiltinCall& call) {
 
 // ---- Numbers from text.
 
-// Returns the text that int() and float() read: ASCII, without white space around it and without
-// underscores between digits. Empty if it cannot be a number.
+// Returns the text that int() and float() read: ASCII digits, without white space around it and
+// without underscores between digits. Empty if it cannot be a number.
 std::string NumberText(const OriginText& text) {
   const OriginText stripped = StripText(text, nullptr, true, true);
   std::string number;
   for (size_t i = 0; i < stripped.size(); ++i) {
-    const char32_t code = stripped.code(i);
+    char32_t code = stripped.code(i);
+    if (code >= 0x80 && IsDecimalChar(code)) code = '0' + DecimalValue(code);
     if (code >= 0x80 || code == 0) return "";
     const char c = static_cast<char>(code);
     if (c != '_') {
@@ -453,7 +457,7 @@ BuiltinTable TextFilters() {
       {"e", "", 0, Escape},
       {"escape", "", 0, Escape},
       {"float", "default", 0, ToFloat},
-      {"forceescape", "", 0, Escape},
+      {"forceescape", "", 0, ForceEscape},
       {"format", "*", 0, FormatFilter},
       {"indent", "width first blank", 0, Indent},
       {"int", "default base", 0, ToInt},

@@ -4,6 +4,7 @@
 #include "common/base/status_macros.h"
 #include "common/chat/interpreter.h"
 #include "common/chat/text_case.h"
+#include "common/tokenizer/character_class.h"
 
 namespace baton {
 
@@ -344,7 +345,10 @@ Result IsPrintableText(BuiltinCall& call) {
 Result IsIdentifier(BuiltinCall& call) {
   const OriginText& text = Self(call);
   bool is = !text.empty() && (text.code(0) == '_' || IsAlphaChar(text.code(0)));
-  for (const OriginChar c : text.chars()) is &= c.code() == '_' || IsAlphanumeric(c.code());
+  // Marks, digits and underscores may follow the first letter; joiners may not.
+  for (const OriginChar c : text.chars()) {
+    is &= IsWordChar(c.code()) && c.code() != 0x200C && c.code() != 0x200D;
+  }
   return ChatValue::Bool(is);
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +67,28 @@ TEST(ChatOriginsTest, NoCharacterOfPeopleEverPassesForTheTemplates) {
     }
   }
   EXPECT_GT(rendered_texts, 200);
+}
+
+TEST(ChatOriginsTest, TheMarkersOfTurnsAreTheTemplates) {
+  const auto templates = ReadGoldenTemplates();
+  int brackets = 0;
+  for (const GoldenLine& line : ReadGoldenLines()) {
+    if (line.template_name != "plain_turns.jinja") continue;
+    ChatVariables variables = VariablesOf(line.variables);
+    for (auto& [name, value] : variables) value = Marked(value, true);
+    const auto rendered =
+        templates.at(line.template_name)->Render(variables, RenderLimits{}, line.clock);
+    ASSERT_TRUE(rendered.ok()) << rendered.status();
+    // No person can write "<" here, so the template wrote each one.
+    for (size_t i = 0; i < rendered->text.size(); ++i) {
+      if (rendered->text[i] != '<') continue;
+      ++brackets;
+      EXPECT_TRUE(
+          std::any_of(rendered->from_template.begin(), rendered->from_template.end(),
+                      [&](const TextRange& range) { return range.begin <= i && i < range.end; }));
+    }
+  }
+  EXPECT_GT(brackets, 50);
 }
 
 }  // namespace
