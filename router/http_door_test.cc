@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/scratch_folder.h"
+#include "common/chat/chat_renderer.h"
 #include "common/rpc/status.h"
 #include "router/http/http_server_fixture.h"
 #include "router/router_server_fixture.h"
@@ -174,13 +175,53 @@ TEST_F(HttpDoorTest, ARefusalIsAStatusWithItsParameter) {
   EXPECT_EQ(router_->counters().arrived, 0u) << "none of them reached the core";
 }
 
+TEST_F(HttpDoorTest, AChatIsRenderedWithTheModelsTemplate) {
+  const auto chat = ChatRenderer::Load(BATON_SOURCE_DIR "/common/model/demo", "auto");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  RouterServer::Options options;
+  options.model.chat = chat->get();
+  StartHttp(std::move(options));
+  Serve();
+  const json messages = {{{"role", "user"}, {"content", "Why is the <|user|> sky blue?"}}};
+  const json there = json::parse(Ask(Post("/tokenize", json{{"messages", messages}}.dump())).body);
+  const auto plain = DemoTokenizer().Encode("Why is the <|user|> sky blue?", {.add_special = false});
+  const auto before = DemoTokenizer().Encode("<|begin_of_text|><|user|>",
+                                             {.parse_special = true, .add_special = false});
+  const auto behind = DemoTokenizer().Encode("<|end_of_turn|><|assistant|>",
+                                             {.parse_special = true, .add_special = false});
+  std::vector<TokenId> ids = *before;
+  ids.insert(ids.end(), plain->begin(), plain->end());
+  ids.insert(ids.end(), behind->begin(), behind->end());
+  EXPECT_EQ(there["tokens"], json(ids));
+
+  const json body = {{"messages", messages}, {"max_tokens", 20}, {"temperature", 0}};
+  const auto whole = Ask(Post(kChats, body.dump()));
+  ASSERT_EQ(whole.status, 200) << whole.body;
+  const json answer = json::parse(whole.body);
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], ids.size());
+  // The same at gRPC.
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+  message.set_role("user");
+  message.set_text("Why is the <|user|> sky blue?");
+  request.mutable_sampling()->set_max_tokens(20);
+  request.mutable_sampling()->set_temperature(0);
+  const GenerateOutcome outcome = Generate(request);
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], outcome.text);
+  EXPECT_EQ(outcome.summary.usage().prompt_tokens(), ids.size());
+  // Options for texts are refused with messages.
+  request.set_parse_special(true);
+  EXPECT_EQ(Generate(request).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(HttpDoorTest, AChatNeedsATemplate) {
   StartHttp();
   Serve();
   const json hello = {{"messages", {{{"role", "user"}, {"content", "Hello"}}}}};
   for (const char* const path : {kChats, "/tokenize"}) {
     EXPECT_EQ(Refused(Post(path, hello.dump()), 400, "messages"),
-              "the model has no chat template; send the conversation as text");
+              "the model has no chat template");
   }
   // A stream that can't begin is refused by its status.
   json stream = hello;

@@ -18,6 +18,7 @@
 #include "common/base/log.h"
 #include "common/base/program.h"
 #include "common/base/random.h"
+#include "common/chat/chat_renderer.h"
 #include "common/metrics/metrics_flag.h"
 #include "common/metrics/process_metrics.h"
 #include "common/model/folder_advice.h"
@@ -54,6 +55,9 @@ ABSL_FLAG(std::string, model_name, "",
 ABSL_FLAG(std::string, generation_config, "auto",
           "auto: what a request leaves open is as in generation_config.json of the folder; ignore: "
           "that file is not read");
+ABSL_FLAG(std::string, chat_template, "auto",
+          "chat template that writes conversations as prompts: auto (the one of the folder), none "
+          "(conversations are refused), or a file");
 ABSL_FLAG(std::string, attach_token, "",
           "token that router and workers share: a worker must send it to the router, and the "
           "router sends it to the worker; default: $BATON_ATTACH_TOKEN, or none");
@@ -185,7 +189,7 @@ std::vector<FlagGroup> FlagGroups() {
   return {
       {"Addresses", "listen attach-token api-key-file metrics-listen"},
       {"HTTP", "http-listen http-metrics http-allow-origin http-unknown-fields"},
-      {"Model", "model model-name generation-config serve-identity identity-lead"},
+      {"Model", "model model-name generation-config chat-template serve-identity identity-lead"},
       {"Choice of workers",
        "mode policy prefix-index-bytes auto-prompt-tokens auto-uncached-tokens auto-queue-tokens"},
       {"Limits of requests",
@@ -431,6 +435,9 @@ int Main(int argc, char** argv) {
   }
   options.model.config = *config;
   options.model.tokenizer = tokenizer->get();
+  const auto chat = ChatRenderer::Load(folder, absl::GetFlag(FLAGS_chat_template));
+  if (!chat.ok()) RefuseToStart(chat.status().message());
+  options.model.chat = chat->get();
 
   if (absl::GetFlag(FLAGS_http_metrics))
     options.http.metrics = [&metrics] { return metrics.Text(); };
@@ -442,6 +449,7 @@ int Main(int argc, char** argv) {
        {"architecture", config->architecture},
        {"context_tokens", config->context},
        {"vocab", config->vocab},
+       {"chat_template", (*chat)->description()},
        {"mode", absl::GetFlag(FLAGS_mode)},
        {"policy", RoutingPolicyName(options.core.policy)},
        {"serve_identity", options.core.serve_identity.ToString()},

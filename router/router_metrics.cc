@@ -52,6 +52,10 @@ void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry) {
                        "Tokenize and Detokenize calls refused because too many ran, too many texts "
                        "waited, or too many answers had not been read.",
                        {}, [router] { return double(router->text_calls_refused()); });
+  registry->AddCounter("baton_router_tool_arguments_dropped_total",
+                       "Tool calls in conversations whose arguments were not the text of a JSON "
+                       "object. The chat template saw an empty object instead.",
+                       {}, [router] { return double(router->tool_arguments_dropped()); });
   registry->AddGauge("baton_router_connections", "Open connections of clients and workers.", {},
                      [router] { return double(router->connections().open); });
   const auto connection_counter = [&](const char* name, const char* help,

@@ -449,6 +449,11 @@ uint64_t RouterServer::text_calls_refused() const {
   return parts_->door.text_calls_refused().value();
 }
 
+uint64_t RouterServer::tool_arguments_dropped() const {
+  const ChatRenderer* const chat = parts_->door.model().chat;
+  return chat == nullptr ? 0 : chat->broken_arguments().value();
+}
+
 size_t RouterServer::open_bytes() const { return parts_->door.open_bytes(); }
 
 void RouterServer::Shutdown(absl::Duration grace) {

@@ -79,6 +79,8 @@ class RouterServer {
   // Number of Tokenize and Detokenize calls that were refused because of a limit that they share.
   // Any thread.
   uint64_t text_calls_refused() const;
+  // Number of tool calls in conversations whose arguments were no JSON object. Any thread.
+  uint64_t tool_arguments_dropped() const;
   // Adds the metrics of the door for HTTP, if there is one. The server outlives the registry's last
   // Text().
   void AddHttpMetrics(MetricRegistry* registry) const;

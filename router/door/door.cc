@@ -218,32 +218,42 @@ void Door::NoteTextCallEnd(const absl::Status& status) {
   if (absl::IsResourceExhausted(status)) text_calls_refused_.Add();
 }
 
-absl::StatusOr<Door::EncodedText> Door::Tokenize(absl::string_view model, absl::string_view text,
-                                                 bool parse_special, bool add_special,
-                                                 std::function<absl::Status()> interrupted) const {
-  RETURN_IF_ERROR(CheckModelName(model, options_.model));
-  RETURN_IF_ERROR(CheckTextSize("text", text, options_.limits));
+absl::StatusOr<Door::EncodedText> Door::Encode(absl::string_view text, absl::string_view name,
+                                               EncodeOptions options) const {
   EncodedText encoded;
-  const EncodeOptions options = {.parse_special = parse_special,
-                                 .add_special = add_special,
-                                 .max_tokens = 2 * options_.limits.text_bytes + kTokensBeside,
-                                 .interrupted = std::move(interrupted),
-                                 .dropped_bytes = &encoded.dropped_bytes};
-  absl::StatusOr<std::vector<TokenId>> ids = options_.model.tokenizer->Encode(text, options);
+  options.max_tokens = 2 * options_.limits.text_bytes + kTokensBeside;
+  options.dropped_bytes = &encoded.dropped_bytes;
+  absl::StatusOr<std::vector<TokenId>> ids =
+      options_.model.tokenizer->Encode(text, std::move(options));
   if (!ids.ok()) {
     const absl::StatusCode code =
         absl::IsOutOfRange(ids.status()) ? absl::StatusCode::kInvalidArgument : ids.status().code();
-    return absl::Status(code, absl::StrCat("text: ", ids.status().message()));
+    return absl::Status(code, absl::StrCat(name, ": ", ids.status().message()));
   }
   encoded.ids = *std::move(ids);
   return encoded;
 }
 
-absl::StatusOr<Door::EncodedText> Door::TokenizeChat(
-    absl::string_view model, const Chat& /*chat*/,
-    std::function<absl::Status()> /*interrupted*/) const {
+absl::StatusOr<Door::EncodedText> Door::Tokenize(absl::string_view model, absl::string_view text,
+                                                 bool parse_special, bool add_special,
+                                                 std::function<absl::Status()> interrupted) const {
   RETURN_IF_ERROR(CheckModelName(model, options_.model));
-  return NoChatTemplate();
+  RETURN_IF_ERROR(CheckTextSize("text", text, options_.limits));
+  return Encode(text, "text",
+                {.parse_special = parse_special,
+                 .add_special = add_special,
+                 .interrupted = std::move(interrupted)});
+}
+
+absl::StatusOr<Door::EncodedText> Door::TokenizeChat(
+    absl::string_view model, const Chat& chat, std::function<absl::Status()> interrupted) const {
+  RETURN_IF_ERROR(CheckModelName(model, options_.model));
+  ASSIGN_OR_RETURN(const ChatRenderer::Prompt prompt,
+                   RenderChat(chat, options_.model, options_.limits));
+  return Encode(prompt.text, "messages",
+                {.add_special = false,
+                 .special_ranges = prompt.from_template,
+                 .interrupted = std::move(interrupted)});
 }
 
 absl::StatusOr<std::string> Door::Detokenize(absl::string_view model, absl::Span<const TokenId> ids,

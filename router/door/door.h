@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
 #include "common/metrics/counter.h"
+#include "common/tokenizer/tokenizer.h"
 #include "router/core/core_events.h"
 #include "router/door/client_call.h"
 #include "router/door/client_request.h"
@@ -155,6 +156,9 @@ class Door {
   EncodePool& pool() { return pool_; }
 
  private:
+  // Turns a text, whose name for people is `name`, into tokens.
+  absl::StatusOr<EncodedText> Encode(absl::string_view text, absl::string_view name,
+                                     EncodeOptions options) const;
   // Checks a request and passes it to the core.
   void Admit(const Call& call, const ClientRequest& request, absl::Time arrival,
              absl::Time deadline);

@@ -6,7 +6,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/error_details.h"
+#include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/limits.h"
@@ -29,6 +31,34 @@ absl::Status TooLong(absl::string_view parameter, const std::string& message) {
   return WithReason(BadParameter(parameter, message), kContextLengthExceeded);
 }
 
+// Turns the text of a prompt into tokens. `parameter` is the field that has it, and `name` its name
+// for people.
+absl::StatusOr<std::vector<TokenId>> Encoded(absl::string_view text, EncodeOptions options,
+                                             const ServedModel& model, absl::string_view parameter,
+                                             absl::string_view name) {
+  options.max_tokens = static_cast<size_t>(model.config.context - 1);
+  absl::StatusOr<std::vector<TokenId>> encoded = model.tokenizer->Encode(text, std::move(options));
+  if (absl::IsOutOfRange(encoded.status())) {
+    return TooLong(parameter, absl::StrCat(name, ": ", encoded.status().message(),
+                                           "; the model's context of ", model.config.context,
+                                           " tokens must hold it and at least one more"));
+  }
+  if (!encoded.ok() && !absl::IsInvalidArgument(encoded.status())) return encoded.status();
+  if (!encoded.ok()) {
+    return BadParameter(parameter, absl::StrCat(name, ": ", encoded.status().message()));
+  }
+  // Some published folders have a tokenizer.json with more tokens than the model.
+  for (const TokenId id : *encoded) {
+    if (id < model.config.vocab) continue;
+    return BadParameter(
+        parameter,
+        absl::StrCat(name, ": it has the token \"",
+                     absl::Utf8SafeCEscape(model.tokenizer->TokenText(id)), "\" with id ", id,
+                     "; the model's vocabulary has ids 0 to ", model.config.vocab - 1));
+  }
+  return encoded;
+}
+
 absl::StatusOr<std::vector<TokenId>> TokensOfText(const std::string& text,
                                                   const ClientRequest& request,
                                                   const ServedModel& model,
@@ -38,30 +68,36 @@ absl::StatusOr<std::vector<TokenId>> TokensOfText(const std::string& text,
   if (const absl::Status size = CheckTextSize("text", text, limits); !size.ok()) {
     return WithParameter(size, "prompt");
   }
-  absl::StatusOr<std::vector<TokenId>> encoded =
-      model.tokenizer->Encode(text, {.parse_special = request.parse_special,
-                                     .add_special = request.add_special.value_or(true),
-                                     .max_tokens = static_cast<size_t>(model.config.context - 1),
-                                     .interrupted = std::move(interrupted)});
-  if (absl::IsOutOfRange(encoded.status())) {
-    return TooLong(
-        "prompt", absl::StrCat("text: ", encoded.status().message(), "; the model's context of ",
-                               model.config.context, " tokens must hold it and at least one more"));
+  return Encoded(text,
+                 {.parse_special = request.parse_special,
+                  .add_special = request.add_special.value_or(true),
+                  .interrupted = std::move(interrupted)},
+                 model, "prompt", "text");
+}
+
+absl::StatusOr<std::vector<TokenId>> TokensOfChat(const Chat& chat, const ClientRequest& request,
+                                                  const ServedModel& model,
+                                                  const RequestLimits& limits,
+                                                  std::function<absl::Status()> interrupted) {
+  if (request.parse_special || request.add_special.value_or(false)) {
+    const absl::string_view option = request.parse_special ? "parse_special" : "add_special";
+    return BadParameter(option,
+                        absl::StrCat(option,
+                                     " is set, but the prompt is a chat, whose special tokens the "
+                                     "model's chat template writes"));
   }
-  if (!encoded.ok() && !absl::IsInvalidArgument(encoded.status())) return encoded.status();
-  if (!encoded.ok()) {
-    return BadParameter("prompt", absl::StrCat("text: ", encoded.status().message()));
+  ASSIGN_OR_RETURN(const ChatRenderer::Prompt prompt, RenderChat(chat, model, limits));
+  if (prompt.broken_arguments > 0) {
+    Log(Severity::kWarning, "tool_arguments_dropped",
+        {{kRequestId, request.request_id},
+         {"calls", prompt.broken_arguments},
+         {"because", "their arguments are not the text of a JSON object"}});
   }
-  // Some published folders have a tokenizer.json with more tokens than the model.
-  for (const TokenId id : *encoded) {
-    if (id < model.config.vocab) continue;
-    return BadParameter(
-        "prompt",
-        absl::StrCat("text: it has the token \"",
-                     absl::Utf8SafeCEscape(model.tokenizer->TokenText(id)), "\" with id ", id,
-                     "; the model's vocabulary has ids 0 to ", model.config.vocab - 1));
-  }
-  return encoded;
+  return Encoded(prompt.text,
+                 {.add_special = false,
+                  .special_ranges = prompt.from_template,
+                  .interrupted = std::move(interrupted)},
+                 model, "messages", "messages");
 }
 
 absl::StatusOr<std::vector<TokenId>> TokensOfIds(const std::vector<TokenId>& ids,
@@ -92,8 +128,8 @@ absl::StatusOr<std::vector<TokenId>> PromptTokens(const ClientRequest& request,
     ASSIGN_OR_RETURN(tokens, TokensOfText(*text, request, model, limits, std::move(interrupted)));
   } else if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) {
     ASSIGN_OR_RETURN(tokens, TokensOfIds(*ids, request, model));
-  } else if (std::holds_alternative<Chat>(request.prompt)) {
-    return NoChatTemplate();
+  } else if (const auto* chat = std::get_if<Chat>(&request.prompt)) {
+    ASSIGN_OR_RETURN(tokens, TokensOfChat(*chat, request, model, limits, std::move(interrupted)));
   } else {
     return BadParameter("prompt", "the request has neither text, token_ids nor chat");
   }
@@ -274,8 +310,21 @@ absl::Status CheckModelName(absl::string_view name, const ServedModel& model) {
   return WithReason(WithParameter(std::move(status), "model"), kModelNotFound);
 }
 
-absl::Status NoChatTemplate() {
-  return BadParameter("messages", "the model has no chat template; send the conversation as text");
+absl::StatusOr<ChatRenderer::Prompt> RenderChat(const Chat& chat, const ServedModel& model,
+                                                const RequestLimits& limits) {
+  const auto check = [&](size_t bytes) {
+    if (bytes <= limits.text_bytes) return absl::OkStatus();
+    return BadParameter("messages", absl::StrCat("the messages have ", bytes,
+                                                 " bytes of text; this "
+                                                 "router takes up to ",
+                                                 limits.text_bytes));
+  };
+  RETURN_IF_ERROR(check(TextBytes(chat)));
+  if (model.chat == nullptr) return BadParameter("messages", "the model has no chat template");
+  ASSIGN_OR_RETURN(ChatRenderer::Prompt prompt,
+                   model.chat->Render(chat, {absl::Now(), absl::LocalTimeZone()}));
+  RETURN_IF_ERROR(check(prompt.text.size()));
+  return prompt;
 }
 
 absl::Status CheckTextSize(absl::string_view field, absl::string_view text,

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/chat/chat_renderer.h"
 #include "common/model/model_config.h"
 #include "common/tokenizer/tokenizer.h"
 #include "router/core/core_events.h"
@@ -18,11 +19,12 @@ namespace baton {
 // Metadata (gRPC) or header (HTTP) in which a trusted client names the caller.
 inline constexpr char kTenantHeader[] = "x-baton-tenant";
 
-// The model that this router serves. Constant while the router runs. The tokeniser outlives it.
+// The model that this router serves. Constant while the router runs. What it points to outlives it.
 struct ServedModel {
   std::string name;
   ModelConfig config;
   const Tokenizer* tokenizer = nullptr;
+  const ChatRenderer* chat = nullptr;  // Null: every conversation is refused.
 };
 
 // Limits on the requests that the router accepts.
@@ -55,8 +57,11 @@ int AnswersWanted(const ClientRequest& request);
 
 // Returns NotFound unless `name` is empty or the name of the model. Any thread.
 absl::Status CheckModelName(absl::string_view name, const ServedModel& model);
-// Returns the error for a conversation that the model has no chat template for. Any thread.
-absl::Status NoChatTemplate();
+// Writes a conversation with the model's chat template. Returns the errors of
+// ChatRenderer::Render(), and InvalidArgument if its texts, or the text of the prompt, are longer
+// than the limit. Any thread.
+absl::StatusOr<ChatRenderer::Prompt> RenderChat(const Chat& chat, const ServedModel& model,
+                                                const RequestLimits& limits);
 // Returns InvalidArgument, with the name `field`, if `text` is longer than the limit. Any thread.
 absl::Status CheckTextSize(absl::string_view field, absl::string_view text,
                            const RequestLimits& limits);

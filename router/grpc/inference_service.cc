@@ -329,6 +329,7 @@ absl::StatusOr<grpc::ByteBuffer> InferenceService::Answer(const v1::ListModelsRe
   for (const std::string& sentence : serving->failing) model->add_failing_workers(sentence);
   model->set_prefill_workers(serving->prefill_workers);
   model->set_decode_workers(serving->decode_workers);
+  model->set_takes_chat(served.chat != nullptr && served.chat->usable().ok());
   AnswerWriter answer;
   answer.Write(response);
   return answer.Finish();
