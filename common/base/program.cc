@@ -319,13 +319,17 @@ void BlockStopSignals() {
   signal(SIGPIPE, SIG_IGN);
 }
 
-void WaitForStop() {
+int NextStopSignal() {
   const sigset_t signals = StopSignals();
   int signal_number = 0;
   sigwait(&signals, &signal_number);
-  std::thread([signals] {
-    int second = 0;
-    sigwait(&signals, &second);
+  return signal_number;
+}
+
+void WaitForStop() {
+  NextStopSignal();
+  std::thread([] {
+    NextStopSignal();
     _exit(130);
   }).detach();
 }

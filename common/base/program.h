@@ -80,6 +80,9 @@ std::string RouterCommand();
 // signal then ends the process immediately with status 130.
 void BlockStopSignals();
 void WaitForStop();
+// Waits for one of these signals, and returns its number, for a program that goes on after some of
+// them. Do not call WaitForStop in such a program.
+int NextStopSignal();
 
 // While this object lives, a stop signal ends the process immediately with status 128 + signal. Use
 // it during a slow start that needs no clean-up, between BlockStopSignals and WaitForStop.

@@ -423,7 +423,7 @@ class Up {
     WriteState();
     const absl::StatusOr<pid_t> pid = StartChild(
         {.program = Client(),
-         .arguments = {"generate", RouterFlag(), "--timing",
+         .arguments = {"generate", RouterFlag(), "--timing", "--chat=auto",
                        absl::StrCat("--max-tokens=", kAnswerTokens), "--", options_.prompt},
          .own_group = false});
     if (!pid.ok()) return Fail(pid.status().message(), now);

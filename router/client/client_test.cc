@@ -748,7 +748,7 @@ TEST_F(BinaryTest, ACommandLineThatCannotBeUsedExits2AndNamesIt) {
   expect("generate x --token-ids=1", "both");
   expect("generate --token-ids=1,b", "'b' in '1,b'");
   expect("generate x --max-tokens=-1",
-         "'-1' is not a valid value of --max-tokens: generate: max tokens");
+         "'-1' is not a valid value of --max-tokens: generate, chat: max tokens");
   expect("generate x --temperature=hot", "'hot' is not a valid value of --temperature");
   expect("generate x --temperature=hot", "0 (greedy) to 100");
   expect("generate x --top-k=-1", "1 to 2147483647; 0: among all");

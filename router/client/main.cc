@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <iterator>
 #include <map>
@@ -9,6 +10,9 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <signal.h>
+#include <unistd.h>
 
 #include "absl/algorithm/container.h"
 #include "absl/flags/flag.h"
@@ -22,6 +26,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/rpc_server.h"
+#include "router/client/chat_session.h"
 #include "router/client/generate_request.h"
 #include "router/client/printing.h"
 #include "router/client/received_answer.h"
@@ -52,30 +57,39 @@ ABSL_FLAG(bool, json, false,
 ABSL_FLAG(std::string, model, "",
           "name of the model to ask, as `models` shows it; default: the model that is served");
 
-ABSL_FLAG(bool, timing, false, "generate: prints to standard error how much time each phase took");
+ABSL_FLAG(bool, timing, false,
+          "generate, chat: prints to standard error how much time each phase took");
 ABSL_FLAG(std::string, request_id, "",
           "generate: name of the request in logs and answers, up to 128 bytes; default: the router "
           "makes one");
-ABSL_FLAG(std::string, mode, "",
-          "generate: kind of worker that computes the prompt: disaggregated (prefill workers), "
-          "colocated (decode workers) or auto (the router decides); default: the router's --mode");
+ABSL_FLAG(
+    std::string, mode, "",
+    "generate, chat: kind of worker that computes the prompt: disaggregated (prefill workers), "
+    "colocated (decode workers) or auto (the router decides); default: the router's --mode");
 ABSL_FLAG(
     std::optional<std::string>, token_ids, std::nullopt,
     "generate: prompt as token ids, such as 1,2,3, instead of a text; nothing is added to them");
+ABSL_FLAG(std::string, chat, "no",
+          "generate: yes: sends the text as the message of a user, which the model's chat template "
+          "makes a prompt of; no: the text is the prompt; auto: yes if the model has a template");
 ABSL_FLAG(std::optional<float>, temperature, std::nullopt,
-          "generate: sampling temperature, 0 (greedy) to 100; default: the model's own");
-ABSL_FLAG(std::optional<float>, top_p, std::nullopt,
-          "generate: samples among the likeliest tokens whose probabilities together reach this "
-          "value, above 0 up to 1; default: the model's own");
-ABSL_FLAG(std::optional<uint32_t>, top_k, std::nullopt,
-          "generate: samples among this many of the likeliest tokens, 1 to 2147483647; 0: among "
-          "all; default: the model's own");
-ABSL_FLAG(std::optional<float>, min_p, std::nullopt,
-          "generate: samples among tokens at least this many times as likely as the likeliest one, "
-          "0 to 1; default: the model's own");
-ABSL_FLAG(std::optional<uint64_t>, seed, std::nullopt,
-          "generate: seed for sampling, 0 to 18446744073709551615; the same seed gives the same "
-          "answer; default: a random seed, shown with --timing and --json");
+          "generate, chat: sampling temperature, 0 (greedy) to 100; default: the model's own");
+ABSL_FLAG(
+    std::optional<float>, top_p, std::nullopt,
+    "generate, chat: samples among the likeliest tokens whose probabilities together reach this "
+    "value, above 0 up to 1; default: the model's own");
+ABSL_FLAG(
+    std::optional<uint32_t>, top_k, std::nullopt,
+    "generate, chat: samples among this many of the likeliest tokens, 1 to 2147483647; 0: among "
+    "all; default: the model's own");
+ABSL_FLAG(
+    std::optional<float>, min_p, std::nullopt,
+    "generate, chat: samples among tokens at least this many times as likely as the likeliest one, "
+    "0 to 1; default: the model's own");
+ABSL_FLAG(
+    std::optional<uint64_t>, seed, std::nullopt,
+    "generate, chat: seed for sampling, 0 to 18446744073709551615; the same seed gives the same "
+    "answer; default: a random seed, shown with --timing and --json");
 ABSL_FLAG(std::optional<double>, slo_ttft_ms, std::nullopt,
           "generate: target for the time to the first token, in milliseconds; --timing and --json "
           "show if it was met");
@@ -83,17 +97,18 @@ ABSL_FLAG(std::optional<double>, slo_tpot_ms, std::nullopt,
           "generate: target for the mean time per token after the first, in milliseconds; --timing "
           "and --json show if it was met");
 ABSL_FLAG(std::optional<uint32_t>, max_tokens, std::nullopt,
-          "generate: max tokens to generate, from 1 to what the prompt leaves of the model's "
+          "generate, chat: max tokens to generate, from 1 to what the prompt leaves of the model's "
           "context; default: all of that");
 ABSL_FLAG(std::optional<uint32_t>, min_tokens, std::nullopt,
-          "generate: min tokens to generate before an end token may come, 0 to --max-tokens");
-ABSL_FLAG(
-    std::string, stop, "",
-    "generate: string that ends the answer and is left out of it; may be given up to 16 times")
+          "generate, chat: min tokens to generate before an end token may come, 0 to --max-tokens");
+ABSL_FLAG(std::string, stop, "",
+          "generate, chat: string that ends the answer and is left out of it; may be given up to "
+          "16 times")
     .OnUpdate([] { StopStrings().push_back(absl::GetFlag(FLAGS_stop)); });
 ABSL_FLAG(std::string, stop_token_ids, "",
-          "generate: token ids that end the answer, such as 1,2,3");
-ABSL_FLAG(bool, ignore_eos, false, "generate: does not end the answer at the model's end tokens");
+          "generate, chat: token ids that end the answer, such as 1,2,3");
+ABSL_FLAG(bool, ignore_eos, false,
+          "generate, chat: does not end the answer at the model's end tokens");
 ABSL_FLAG(std::optional<uint32_t>, logprobs, std::nullopt,
           "generate: number of alternatives to show for each token of the answer, 0 to 20, with "
           "their log probabilities; without --json they follow the answer as a table");
@@ -104,24 +119,30 @@ ABSL_FLAG(std::optional<uint32_t>, prompt_logprobs, std::nullopt,
 ABSL_FLAG(std::optional<uint32_t>, n, std::nullopt,
           "generate: number of answers, 1 to 64, each sampled on its own; they are printed one "
           "after the other");
-ABSL_FLAG(std::optional<float>, repetition_penalty, std::nullopt,
-          "generate: penalty on tokens that are in the prompt or in the answer so far, 0.01 to "
-          "100; above 1 they become less likely, below 1 more likely");
-ABSL_FLAG(std::optional<float>, presence_penalty, std::nullopt,
-          "generate: value subtracted once from the logit of each token that is in the answer so "
-          "far, -2 to 2");
-ABSL_FLAG(std::optional<float>, frequency_penalty, std::nullopt,
-          "generate: value subtracted from the logit of a token for each time that it is in the "
-          "answer so far, -2 to 2");
-ABSL_FLAG(std::string, logit_bias, "",
-          "generate: values to add to the logits of tokens, as ID=VALUE, such as 17=-100,18=2.5; "
-          "each value is from -100 to 100");
-ABSL_FLAG(std::string, bad_word, "",
-          "generate: string that the answer must not contain, as the tokeniser splits it at the "
-          "start of a text or after a blank; may be given up to 64 times")
+ABSL_FLAG(
+    std::optional<float>, repetition_penalty, std::nullopt,
+    "generate, chat: penalty on tokens that are in the prompt or in the answer so far, 0.01 to "
+    "100; above 1 they become less likely, below 1 more likely");
+ABSL_FLAG(
+    std::optional<float>, presence_penalty, std::nullopt,
+    "generate, chat: value subtracted once from the logit of each token that is in the answer so "
+    "far, -2 to 2");
+ABSL_FLAG(
+    std::optional<float>, frequency_penalty, std::nullopt,
+    "generate, chat: value subtracted from the logit of a token for each time that it is in the "
+    "answer so far, -2 to 2");
+ABSL_FLAG(
+    std::string, logit_bias, "",
+    "generate, chat: values to add to the logits of tokens, as ID=VALUE, such as 17=-100,18=2.5; "
+    "each value is from -100 to 100");
+ABSL_FLAG(
+    std::string, bad_word, "",
+    "generate, chat: string that the answer must not contain, as the tokeniser splits it at the "
+    "start of a text or after a blank; may be given up to 64 times")
     .OnUpdate([] { BadWords().push_back(absl::GetFlag(FLAGS_bad_word)); });
-ABSL_FLAG(std::string, bad_word_ids, "",
-          "generate: sequences of token ids that the answer must not contain, such as 1,2,3;4;5,6");
+ABSL_FLAG(
+    std::string, bad_word_ids, "",
+    "generate, chat: sequences of token ids that the answer must not contain, such as 1,2,3;4;5,6");
 
 ABSL_FLAG(bool, parse_special, false,
           "generate, tokenize: turns special tokens written in the text, such as <|user|>, into "
@@ -129,12 +150,14 @@ ABSL_FLAG(bool, parse_special, false,
 ABSL_FLAG(bool, add_special, true,
           "generate, tokenize: adds the special tokens that the model expects around a text, such "
           "as BOS");
-ABSL_FLAG(std::string, cache_salt, "",
-          "generate: shares cached KV only with requests of the same salt, at most 256 bytes; "
-          "default: with all requests without a salt");
-ABSL_FLAG(bool, prefix_cache, true,
-          "generate: uses KV that workers have cached for the beginning of the prompt, and leaves "
-          "its own; --no-prefix-cache computes everything");
+ABSL_FLAG(
+    std::string, cache_salt, "",
+    "generate, chat: shares cached KV only with requests of the same salt, at most 256 bytes; "
+    "default: with all requests without a salt");
+ABSL_FLAG(
+    bool, prefix_cache, true,
+    "generate, chat: uses KV that workers have cached for the beginning of the prompt, and leaves "
+    "its own; --no-prefix-cache computes everything");
 ABSL_FLAG(bool, pieces, false,
           "tokenize: prints one line for each token, with its id and its bytes");
 ABSL_FLAG(bool, skip_special, false, "detokenize: leaves special tokens out of the text");
@@ -147,6 +170,8 @@ constexpr char kUsage[] = R"(baton-client: sends requests to a router.
   baton-client generate "TEXT"     prints the answer as it comes; with `-` instead of a text, reads
                                    the text from standard input
   baton-client generate --token-ids=1,2,3
+  baton-client chat                a conversation: reads lines, and prints the answers; /help there
+                                   prints its commands
   baton-client tokenize "TEXT"     prints the token ids of the text; `-` reads standard input
   baton-client detokenize 1,2,3    prints the text of the token ids
   baton-client models              prints which model is served, and how many workers are ready
@@ -168,7 +193,7 @@ const std::vector<CommandHelp>& Commands() {
        .usage =
            "baton-client generate \"TEXT\": prints the answer as it comes; with `-` instead of a "
            "text,\nreads the text from standard input.",
-       .groups = {{"Prompt", "token-ids parse-special add-special model"},
+       .groups = {{"Prompt", "token-ids chat parse-special add-special model"},
                   {"Length and end of the answer",
                    "max-tokens min-tokens stop stop-token-ids ignore-eos"},
                   {"Sampling", "temperature top-p top-k min-p seed n"},
@@ -178,6 +203,19 @@ const std::vector<CommandHelp>& Commands() {
                   {"What is printed", "json timing logprobs prompt-logprobs"},
                   {"How it is served",
                    "mode prefix-cache cache-salt slo-ttft-ms slo-tpot-ms request-id"}}},
+      {.name = "chat",
+       .usage = "baton-client chat: a conversation with the model, which needs a chat template. "
+                "Reads lines\nfrom standard input and prints the answers. /help there prints the "
+                "commands; Ctrl-C ends an\nanswer alone, and the program if no answer is coming.",
+       .groups = {{"Model", "model"},
+                  {"Length and end of an answer",
+                   "max-tokens min-tokens stop stop-token-ids ignore-eos"},
+                  {"Sampling", "temperature top-p top-k min-p seed"},
+                  {"Penalties and banned words",
+                   "repetition-penalty presence-penalty frequency-penalty logit-bias bad-word "
+                   "bad-word-ids"},
+                  {"What is printed", "timing"},
+                  {"How it is served", "mode prefix-cache cache-salt"}}},
       {.name = "tokenize",
        .usage =
            "baton-client tokenize \"TEXT\": prints the token ids of the text; `-` reads standard "
@@ -212,13 +250,14 @@ bool Given(absl::string_view flag) {
 // Exits with status 2 and a message if command, arguments and flags do not fit together.
 void CheckCommandLine(const std::vector<std::string>& words) {
   if (words.empty())
-    RefuseToStart("a command is needed: generate, tokenize, detokenize, models, health or wait");
+    RefuseToStart(
+        "a command is needed: generate, chat, tokenize, detokenize, models, health or wait");
   const auto command =
       absl::c_find_if(Commands(), [&](const CommandHelp& one) { return one.name == words[0]; });
   if (command == Commands().end()) {
     RefuseToStart(absl::StrCat(
         "unknown command '", words[0],
-        "': the commands are generate, tokenize, detokenize, models, health and wait"));
+        "': the commands are generate, chat, tokenize, detokenize, models, health and wait"));
   }
   for (const std::string& given : GivenFlags()) {
     const std::string flag = absl::StrReplaceAll(given, {{"_", "-"}});
@@ -236,6 +275,10 @@ void CheckCommandLine(const std::vector<std::string>& words) {
   if (needs_text && words.size() < 2) {
     RefuseToStart(
         absl::StrCat(words[0], words[0] == "tokenize" ? " needs a text" : " needs ids: 1,2,3"));
+  }
+  const std::string chat = absl::GetFlag(FLAGS_chat);
+  if (chat != "yes" && chat != "no" && chat != "auto") {
+    RefuseToStart(absl::StrCat("--chat is '", chat, "'; it takes yes, no or auto"));
   }
   if (absl::GetFlag(FLAGS_timeout) <= absl::ZeroDuration()) {
     RefuseToStart(absl::StrCat("--timeout=", absl::FormatDuration(absl::GetFlag(FLAGS_timeout)),
@@ -311,7 +354,23 @@ absl::Status PrintLogprobs(RouterCalls* calls, const ReceivedAnswer& answer) {
   return Print(answer.LogprobTable(pieces));
 }
 
-absl::Status Generate(RouterCalls* calls, const v1::GenerateRequest& request) {
+// Makes the text of a request the message of a user, as --chat wants it.
+absl::Status MakeChat(RouterCalls* calls, v1::GenerateRequest* request) {
+  const std::string choice = absl::GetFlag(FLAGS_chat);
+  if (choice == "no" || !request->has_text()) return absl::OkStatus();
+  if (choice == "auto") {
+    ASSIGN_OR_RETURN(const v1::ListModelsResponse models, calls->ListModels());
+    if (models.models_size() == 0 || !models.models(0).takes_chat()) return absl::OkStatus();
+  }
+  std::string text = std::move(*request->mutable_text());
+  v1::ChatMessage& message = *request->mutable_chat()->add_messages();
+  message.set_role("user");
+  message.set_text(std::move(text));
+  return absl::OkStatus();
+}
+
+absl::Status Generate(RouterCalls* calls, v1::GenerateRequest request) {
+  RETURN_IF_ERROR(MakeChat(calls, &request));
   const bool json = absl::GetFlag(FLAGS_json);
   // Limits the memory for answers. The router refuses an n that is above its limit.
   ReceivedAnswer answer(SteadyNow(), std::clamp(request.sampling().n(), 1u, 64u));
@@ -378,10 +437,38 @@ absl::Status Health(RouterCalls* calls) {
   return absl::OkStatus();
 }
 
+// Reads lines until the end of the input. If a person types them, an answer that fails is only
+// told; otherwise it ends the program.
+absl::Status Chat(RouterCalls* calls, const v1::GenerateRequest& base, const std::string& router) {
+  const bool person = isatty(STDIN_FILENO) != 0;
+  const auto note = [](absl::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stderr);
+  };
+  ChatSession session(
+      base, absl::GetFlag(FLAGS_timing),
+      {.generate = [calls](const v1::GenerateRequest& request,
+                           const auto& on_event) { return calls->Generate(request, on_event); },
+       .print = Print,
+       .note = note,
+       .router = router});
+  if (person) note("/help prints the commands; Ctrl-D ends\n");
+  std::string line;
+  while (true) {
+    if (person) note("> ");
+    if (!std::getline(std::cin, line)) break;
+    const ChatSession::Next next = session.Take(line);
+    if (next == ChatSession::Next::kEnd) break;
+    if (next == ChatSession::Next::kFailed && !person) std::exit(1);  // The reason was printed.
+  }
+  if (person && std::cin.eof()) note("\n");
+  return absl::OkStatus();
+}
+
 absl::Status Run(RouterCalls* calls, const std::vector<std::string>& words,
                  const v1::GenerateRequest& request) {
   const std::string& command = words[0];
   if (command == "generate") return Generate(calls, request);
+  if (command == "chat") return Chat(calls, request, absl::GetFlag(FLAGS_router));
   if (command == "tokenize") return Tokenize(calls, TextOf(words[1]));
   if (command == "detokenize") return Detokenize(calls, TextOf(words[1]));
   if (command == "models") return Models(calls);
@@ -399,6 +486,7 @@ int Main(int argc, char** argv) {
     RefuseToStart(absl::StrCat("--router=", router, " is not HOST:PORT, such as 127.0.0.1:50051"));
   v1::GenerateRequest request;
   if (words[0] == "generate") request = RequestFromFlags(words);
+  if (words[0] == "chat") request = RequestFromFlags({words[0], ""});
   absl::Duration timeout = absl::GetFlag(FLAGS_timeout);
   if (words[0] == "wait" && !Given("timeout")) timeout = absl::Seconds(60);
   std::string key = OrRefuse(ApiKeyFromEnvironment(kApiKeyVariable));
@@ -408,11 +496,19 @@ int Main(int argc, char** argv) {
   // them until then.
   static auto* const calls = new RouterCalls(router, timeout, std::move(key));
   static auto* const interrupted = new std::atomic<bool>(false);
-  std::thread([] {
-    WaitForStop();
-    *interrupted = true;
-    calls->Stop();
-  }).detach();
+  if (words[0] == "chat") {
+    // Ctrl-C ends the answer that is coming, and otherwise the program.
+    std::thread([] {
+      while (NextStopSignal() == SIGINT && calls->CancelRunning()) continue;
+      std::_Exit(130);
+    }).detach();
+  } else {
+    std::thread([] {
+      WaitForStop();
+      *interrupted = true;
+      calls->Stop();
+    }).detach();
+  }
   absl::Status status = Run(calls, words, request);
   if (*interrupted) return 130;
   if (status.ok()) return 0;

@@ -53,6 +53,12 @@ void RouterCalls::Stop() {
   if (running_ != nullptr) running_->TryCancel();
 }
 
+bool RouterCalls::CancelRunning() {
+  MutexLock lock(&mutex_);
+  if (running_ != nullptr) running_->TryCancel();
+  return running_ != nullptr;
+}
+
 absl::Status RouterCalls::Generate(
     const v1::GenerateRequest& request,
     const std::function<absl::Status(const v1::GenerateEvent&)>& on_event) {

@@ -24,6 +24,8 @@ class RouterCalls {
 
   // Cancels the running call and every later one. Any thread.
   void Stop();
+  // Cancels the running call. Returns false if none is running. Any thread.
+  bool CancelRunning();
 
   // Makes a Generate call. Calls `on_event` on this thread for each event. If `on_event` returns an
   // error, the RPC is cancelled and this function returns that error.

@@ -1,0 +1,107 @@
+#include "router/client/chat_session.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "common/base/steady_time.h"
+#include "router/client/generate_request.h"
+#include "router/client/printing.h"
+#include "router/client/received_answer.h"
+
+namespace baton {
+namespace {
+
+constexpr char kHelp[] =
+    "/system TEXT   what the model should know or do; without TEXT: nothing\n"
+    "/reset         begins a new conversation, with the same /system\n"
+    "/timing        prints how much time each phase of an answer took, or stops that\n"
+    "/exit          ends; so does Ctrl-D. Ctrl-C ends an answer alone\n";
+
+v1::ChatMessage Message(absl::string_view role, absl::string_view text) {
+  v1::ChatMessage message;
+  message.set_role(std::string(role));
+  message.set_text(std::string(text));
+  return message;
+}
+
+bool HasSystem(const v1::Chat& chat) {
+  return chat.messages_size() > 0 && chat.messages(0).role() == "system";
+}
+
+}  // namespace
+
+ChatSession::ChatSession(v1::GenerateRequest base, bool timing, Outside outside)
+    : base_(std::move(base)), timing_(timing), outside_(std::move(outside)) {}
+
+ChatSession::Next ChatSession::Take(absl::string_view line) {
+  const absl::string_view text = absl::StripAsciiWhitespace(line);
+  if (text.empty()) return Next::kGoOn;
+  return absl::StartsWith(text, "/") ? Command(text) : Ask(line);
+}
+
+ChatSession::Next ChatSession::Command(absl::string_view line) {
+  const size_t blank = line.find(' ');
+  const absl::string_view name = line.substr(0, blank);
+  const absl::string_view rest =
+      blank == line.npos ? "" : absl::StripAsciiWhitespace(line.substr(blank));
+  if (name == "/exit" || name == "/quit" || name == "/bye") return Next::kEnd;
+  if (name == "/system") {
+    SetSystem(rest);
+  } else if (name == "/reset") {
+    const bool keep = HasSystem(chat_);
+    chat_.mutable_messages()->DeleteSubrange(keep ? 1 : 0, chat_.messages_size() - (keep ? 1 : 0));
+  } else if (name == "/timing") {
+    timing_ = !timing_;
+    outside_.note(timing_ ? "timing is on\n" : "timing is off\n");
+  } else if (name == "/help" || name == "/?") {
+    outside_.note(kHelp);
+  } else {
+    outside_.note(absl::StrCat("there is no command ", name, "; the commands are\n", kHelp));
+    return Next::kFailed;
+  }
+  return Next::kGoOn;
+}
+
+void ChatSession::SetSystem(absl::string_view text) {
+  v1::Chat chat;
+  if (!text.empty()) *chat.add_messages() = Message("system", text);
+  for (int i = HasSystem(chat_) ? 1 : 0; i < chat_.messages_size(); ++i) {
+    *chat.add_messages() = chat_.messages(i);
+  }
+  chat_ = std::move(chat);
+}
+
+ChatSession::Next ChatSession::Ask(absl::string_view text) {
+  if (const absl::Status utf8 = CheckUtf8("the line", text); !utf8.ok()) {
+    outside_.note(absl::StrCat(utf8.message(), "\n"));
+    return Next::kFailed;
+  }
+  *chat_.add_messages() = Message("user", text);
+  v1::GenerateRequest request = base_;
+  *request.mutable_chat() = chat_;
+  ReceivedAnswer answer(SteadyNow());
+  std::string said;
+  const absl::Status status = outside_.generate(request, [&](const v1::GenerateEvent& event) {
+    RETURN_IF_ERROR(answer.Add(event, SteadyNow()));
+    const std::string part = answer.TakePrintable();
+    said += part;
+    return outside_.print(part);
+  });
+  if (!said.empty()) outside_.print("\n").IgnoreError();
+  if (!status.ok() && !absl::IsCancelled(status)) {
+    chat_.mutable_messages()->RemoveLast();
+    outside_.note(FailureLine(status, outside_.router));
+    return Next::kFailed;
+  }
+  *chat_.add_messages() = Message("assistant", said);
+  if (status.ok() && answer.complete()) {
+    outside_.note(answer.NoteLines(""));
+    if (timing_) outside_.note(answer.TimingTable());
+  }
+  return Next::kGoOn;
+}
+
+}  // namespace baton
