@@ -36,6 +36,8 @@ ABSL_FLAG(
     "those of a load over gRPC");
 ABSL_FLAG(std::string, openai_model, "",
           "name of the model to ask a server of --openai; default: the first one that it lists");
+ABSL_FLAG(bool, openai_chat, false,
+          "sends each prompt as the message of a user to /v1/chat/completions of the server of --openai");
 ABSL_FLAG(std::string, model, "", "name of the model to ask; default: the model that is served");
 ABSL_FLAG(
     std::string, mode, "",
@@ -188,6 +190,7 @@ const std::vector<std::string>& LoadFlagNames() {
   static const auto* names = new std::vector<std::string>{"endpoint",
                                                           "openai",
                                                           "openai_model",
+                                                          "openai_chat",
                                                           "model",
                                                           "mode",
                                                           "rate",
@@ -218,7 +221,7 @@ const std::vector<std::string>& LoadFlagNames() {
 }
 
 std::vector<FlagGroup> LoadFlagGroups() {
-  return {{"The server", "endpoint model mode openai openai-model metrics-url"},
+  return {{"The server", "endpoint model mode openai openai-model openai-chat metrics-url"},
           {"When requests arrive", "rate arrivals cv on off trace spread seed"},
           {"What they ask for",
            "prompt-tokens output-tokens prompts prompt-scale output-scale forced-length "
@@ -235,6 +238,7 @@ absl::StatusOr<LoadSpec> LoadSpecFromFlags() {
   if (FlagGiven("endpoint")) spec.vocabulary_router = spec.endpoint;
   if (const std::string url = absl::GetFlag(FLAGS_openai); !url.empty()) spec.endpoint = url;
   spec.openai_model = absl::GetFlag(FLAGS_openai_model);
+  spec.openai_chat = absl::GetFlag(FLAGS_openai_chat);
   spec.model = absl::GetFlag(FLAGS_model);
   spec.mode = absl::GetFlag(FLAGS_mode);
   spec.workload = {.arrivals = {.kind = kind,

@@ -47,6 +47,8 @@ absl::StatusOr<Plan> MakePlan() {
   Plan plan{.spec = std::move(spec)};
   if (FlagGiven("openai_model") && !IsOpenAiEndpoint(plan.spec.endpoint))
     return absl::InvalidArgumentError("--openai-model has no meaning without --openai");
+  if (plan.spec.openai_chat && !IsOpenAiEndpoint(plan.spec.endpoint))
+    return absl::InvalidArgumentError("--openai-chat has no meaning without --openai");
   if (const std::string path = absl::GetFlag(FLAGS_slo); !path.empty()) {
     ASSIGN_OR_RETURN(SloFile slo, ReadSloFromFlag());
     plan.slo = std::move(slo);

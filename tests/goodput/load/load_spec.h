@@ -58,6 +58,7 @@ struct LoadSpec {
   std::string model;
   // Model to ask a server with OpenAI's API for; empty: the first one that it lists.
   std::string openai_model;
+  bool openai_chat = false;  // Ask such a server for chat completions.
   // HOST:PORT of the router that names the ordinary tokens when the load is sent to a URL, so that
   // the prompts are those of a load that is sent to the router. Empty: no router is asked.
   std::string vocabulary_router;

@@ -162,16 +162,22 @@ absl::Status OpenAiConnection::AskForModel() {
   return absl::OkStatus();
 }
 
+std::string OpenAiConnection::Target() const {
+  return absl::StrCat(url_.path, options_.chat ? "/chat/completions" : "/completions");
+}
+
 absl::StatusOr<CallerAnswer> OpenAiConnection::AskForToken(bool prompt_is_ids, int32_t id,
                                                            bool answer_ids) const {
   nlohmann::json fields = {{"model", server_.model}, {"max_tokens", 1}, {"temperature", 0}};
   if (prompt_is_ids) {
     fields["prompt"] = {id};
+  } else if (options_.chat) {
+    fields["messages"] = {{{"role", "user"}, {"content", "the"}}};
   } else {
     fields["prompt"] = "the";
   }
   if (answer_ids) fields["return_token_ids"] = true;
-  HttpCall call = Call("POST", url_.path + "/completions");
+  HttpCall call = Call("POST", Target());
   call.body = fields.dump();
   return AskUntilAnswered(call);
 }
@@ -179,6 +185,7 @@ absl::StatusOr<CallerAnswer> OpenAiConnection::AskForToken(bool prompt_is_ids, i
 absl::Status OpenAiConnection::FindFeatures() {
   CallerAnswer reply;
   for (const bool ids : {true, false}) {
+    if (ids && options_.chat) continue;
     for (const bool answer_ids : {true, false}) {
       ASSIGN_OR_RETURN(reply, AskForToken(ids, kTriedId, answer_ids));
       if (!IsOk(reply)) continue;
@@ -269,8 +276,9 @@ absl::StatusOr<std::vector<int32_t>> OpenAiConnection::Tokenize(const std::strin
 
 OutgoingRequest OpenAiConnection::Prepare(v1::GenerateRequest request) const {
   OutgoingRequest outgoing;
-  outgoing.body = CompletionBody(request, server_.model, features_,
-                                 features_.answer_ids && options_.token_ids_in_answers);
+  outgoing.body =
+      CompletionBody(request, server_.model, features_,
+                     features_.answer_ids && options_.token_ids_in_answers, options_.chat);
   request.clear_prompt();
   outgoing.message = std::move(request);
   return outgoing;
@@ -280,7 +288,7 @@ std::unique_ptr<RequestStream> OpenAiConnection::NewStream(RequestRecord record,
                                                            RequestStream::Clock::time_point start,
                                                            bool keep_token_ids,
                                                            RequestStream::OnEnded on_ended) {
-  HttpCall call = Call("POST", url_.path + "/completions");
+  HttpCall call = Call("POST", Target());
   call.fields.emplace_back("x-baton-timing", "1");
   return std::make_unique<OpenAiStream>(caller_.get(), std::move(call), std::move(record), start,
                                         keep_token_ids, std::move(on_ended), &counts_);

@@ -22,12 +22,14 @@ namespace baton {
 absl::StatusOr<HttpUrl> ParseOpenAiUrl(absl::string_view url);
 
 // Connections of a load to a server with OpenAI's API: Baton's own HTTP door, vLLM, llama-server
-// and others. It asks /v1/completions.
+// and others. It asks /v1/completions, or /v1/chat/completions.
 class OpenAiConnection final : public ServerConnection {
  public:
   struct Options {
     std::string url;    // See ParseOpenAiUrl.
     std::string model;  // Model to ask for; empty: the first one of /v1/models.
+    // Sends prompts as the message of a user to /v1/chat/completions. They are texts then.
+    bool chat = false;
     // HOST:PORT of a router that names the ordinary tokens and the model's context; empty: none.
     std::string vocabulary_router;
     bool token_ids_in_answers = false;  // Ask for the token ids of answers, if the server can.
@@ -65,6 +67,8 @@ class OpenAiConnection final : public ServerConnection {
   // Sends a request, and again while the server can't be reached or has no room, until
   // options_.connect_timeout has passed. Returns any other answer, whatever its HTTP status is.
   absl::StatusOr<CallerAnswer> AskUntilAnswered(const HttpCall& call) const;
+  // Returns the path of requests.
+  std::string Target() const;
   // Sends a request of one token. Returns the answer of the server.
   absl::StatusOr<CallerAnswer> AskForToken(bool prompt_is_ids, int32_t id, bool answer_ids) const;
   absl::Status AskForModel();

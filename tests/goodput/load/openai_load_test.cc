@@ -396,6 +396,33 @@ TEST(OpenAiLoadTest, TextsOfAFileAreSentAndCountedByTheServer) {
   }
 }
 
+TEST(OpenAiLoadTest, PromptsCanBeMessagesOfAChat) {
+  OpenAiServer server;
+  server.gives_ids = false;
+  Mutex mutex;
+  std::vector<OpenAiServer::Request> requests;
+  server.on_stream = [&](const OpenAiServer::Request& request, OpenAiServer::Writer* writer) {
+    {
+      MutexLock lock(&mutex);
+      requests.push_back(request);
+    }
+    server.Answer(request, writer, request.body["max_tokens"]);
+  };
+  LoadSpec spec = LoadAt(server.url());
+  spec.openai_chat = true;
+  const RunResult run = ResultOf(spec);
+  ASSERT_FALSE(run.records.empty());
+  for (const RequestRecord& record : run.records) {
+    EXPECT_EQ(record.outcome, Outcome::kCompleted) << record.message;
+    EXPECT_EQ(record.token_s.size(), 11u);
+  }
+  MutexLock lock(&mutex);
+  for (const OpenAiServer::Request& request : requests) {
+    EXPECT_EQ(request.target, "/v1/chat/completions");
+    EXPECT_EQ(request.body["messages"][0]["role"], "user");
+  }
+}
+
 TEST(OpenAiLoadTest, ServersThatCanNotBeUsedAreNamed) {
   OpenAiServer server;
   LoadSpec spec = LoadAt(server.url());

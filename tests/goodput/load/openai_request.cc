@@ -28,7 +28,7 @@ std::string Words(const v1::TokenIds& prompt) {
 }  // namespace
 
 std::string CompletionBody(const v1::GenerateRequest& request, absl::string_view model,
-                           const OpenAiFeatures& features, bool answer_ids) {
+                           const OpenAiFeatures& features, bool answer_ids, bool chat) {
   const v1::SamplingParams& sampling = request.sampling();
   json fields = {{"model", std::string(model)},
                  {"max_tokens", sampling.max_tokens()},
@@ -42,9 +42,14 @@ std::string CompletionBody(const v1::GenerateRequest& request, absl::string_view
     fields["min_tokens"] = sampling.min_tokens();
   }
   if (answer_ids) fields["return_token_ids"] = true;
-  if (!request.has_token_ids()) fields["prompt"] = request.text();
-  if (request.has_token_ids() && !features.prompt_ids)
-    fields["prompt"] = Words(request.token_ids());
+  if (!request.has_token_ids() || !features.prompt_ids) {
+    const std::string text = request.has_token_ids() ? Words(request.token_ids()) : request.text();
+    if (chat) {
+      fields["messages"] = {{{"role", "user"}, {"content", text}}};
+    } else {
+      fields["prompt"] = text;
+    }
+  }
   std::string body = fields.dump(-1, ' ', false, json::error_handler_t::replace);
   if (!request.has_token_ids() || !features.prompt_ids) return body;
   // A long list of numbers is written by hand, because a JSON tree of it would take several times

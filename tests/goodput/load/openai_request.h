@@ -17,11 +17,11 @@ struct OpenAiFeatures {
 // Number of different words of which prompts consist if the server takes no token ids.
 inline constexpr int32_t kOpenAiWords = 256;
 
-// Returns the JSON body of a request to /v1/completions that asks for the same answer as `request`
-// does at a router, as a stream of events with the usage at its end. If the server takes no token
-// ids, id i of the prompt becomes the word i % kOpenAiWords, which is one token or a few. Asks for
-// the ids of the answer if `answer_ids` is set.
+// Returns the JSON body of a request to /v1/completions, or to /v1/chat/completions, that asks for
+// the same answer as `request` does at a router, as a stream of events with the usage at its end.
+// If the server takes no token ids, id i of the prompt becomes the word i % kOpenAiWords, which is
+// one token or a few. Asks for the ids of the answer if `answer_ids` is set.
 std::string CompletionBody(const v1::GenerateRequest& request, absl::string_view model,
-                           const OpenAiFeatures& features, bool answer_ids);
+                           const OpenAiFeatures& features, bool answer_ids, bool chat);
 
 }  // namespace baton

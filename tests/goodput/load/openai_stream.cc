@@ -142,7 +142,8 @@ absl::Status OpenAiStream::TakeChoice(const JsonValue& choice, double at_s) {
       return absl::OkStatus();
     });
   }
-  const std::optional<JsonValue> text = choice.Member("text");
+  std::optional<JsonValue> text = choice.Member("text");
+  if (const auto delta = choice.Member("delta"); delta) text = delta->Member("content");
   const bool has_text = text && text->String() && !text->String()->empty();
   events_.push_back({at_s, has_text, finishes});
   return absl::OkStatus();

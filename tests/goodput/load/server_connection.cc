@@ -19,6 +19,7 @@ absl::StatusOr<std::unique_ptr<ServerConnection>> ServerConnection::Open(const L
   }
   return OpenAiConnection::Open({.url = spec.endpoint,
                                  .model = spec.openai_model,
+                                 .chat = spec.openai_chat,
                                  .vocabulary_router = spec.vocabulary_router,
                                  .token_ids_in_answers = spec.keep_token_ids,
                                  .connect_timeout = spec.connect_timeout},

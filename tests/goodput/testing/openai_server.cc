@@ -202,6 +202,10 @@ void OpenAiServer::Serve(const Request& request, Writer* writer) {
     writer->Reply(200, {{"count", tokens.size()}, {"tokens", tokens}});
   } else if (request.target == "/v1/completions") {
     Complete(request, writer);
+  } else if (request.target == "/v1/chat/completions") {
+    Request completion = request;
+    completion.body["prompt"] = request.body["messages"][0]["content"];
+    Complete(completion, writer);
   } else {
     writer->Reply(404, Error("no such path: " + request.target));
   }
@@ -247,7 +251,12 @@ bool OpenAiServer::WriteTokens(const Request& request, Writer* writer, uint32_t 
     absl::StrAppend(&text, " t", i);
     ids.push_back((seed + i) % 1000);
   }
-  nlohmann::json choice = {{"index", 0}, {"text", text}, {"finish_reason", nullptr}};
+  nlohmann::json choice = {{"index", 0}, {"finish_reason", nullptr}};
+  if (request.body.contains("messages")) {
+    choice["delta"] = {{"content", text}};
+  } else {
+    choice["text"] = text;
+  }
   if (request.body.value("return_token_ids", false) && gives_ids) choice["token_ids"] = ids;
   return writer->Event(
       nlohmann::json({{"object", "text_completion"}, {"choices", {choice}}, {"usage", nullptr}})
