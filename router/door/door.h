@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -118,6 +119,8 @@ class Door {
   // texts wait.
   absl::Status RunOnText(const std::string& caller, size_t text_bytes, size_t bytes,
                          EncodePool::Work work);
+  // A length of a text for which RunOnText() always takes a thread of the pool.
+  static constexpr size_t kAnyLength = std::numeric_limits<size_t>::max();
   // Take a place among the calls that only tokenise or detokenise, and memory for the answer of
   // one. Both are given back when the share is destroyed. Return ResourceExhausted, with a time to
   // come again, if the caller gets none.

@@ -311,20 +311,24 @@ void HttpDoor::Handle(const std::shared_ptr<HttpExchange>& exchange) {
   const HttpHead& head = exchange->head();
   absl::StatusOr<std::string> caller = door_->CallerName(head.Get(kTenantHeader), head.peer);
   if (!caller.ok()) return exchange->Respond(Error(head, caller.status()));
-  // A long JSON would keep the I/O thread from other connections.
+  // A long JSON would keep the I/O thread from other connections, and so would a chat template that
+  // takes long, whatever the length of the messages is.
   const size_t bytes = exchange->body().size();
-  const absl::Status status = door_->RunOnText(
-      *caller, bytes, bytes, [this, exchange, caller = *caller](const absl::Status& turn) {
-        if (!turn.ok()) return exchange->Respond(Error(exchange->head(), turn));
-        const std::string& path = exchange->head().path;
-        if (path == "/v1/completions" || path == kChatPath) return Complete(exchange, caller);
-        IgnoredFields ignored;
-        AnswerText(exchange, caller, [&]() {
-          return path == "/tokenize" ? Tokenize(*exchange, &ignored)
-                                     : Detokenize(*exchange, &ignored);
-        });
-        NoteIgnored(ignored);
-      });
+  const bool may_render = head.path == kChatPath || head.path == "/tokenize";
+  const absl::Status status =
+      door_->RunOnText(*caller, may_render ? Door::kAnyLength : bytes, bytes,
+                       [this, exchange, caller = *caller](const absl::Status& turn) {
+                         if (!turn.ok()) return exchange->Respond(Error(exchange->head(), turn));
+                         const std::string& path = exchange->head().path;
+                         if (path == "/v1/completions" || path == kChatPath)
+                           return Complete(exchange, caller);
+                         IgnoredFields ignored;
+                         AnswerText(exchange, caller, [&]() {
+                           return path == "/tokenize" ? Tokenize(*exchange, &ignored)
+                                                      : Detokenize(*exchange, &ignored);
+                         });
+                         NoteIgnored(ignored);
+                       });
   if (!status.ok()) exchange->Respond(Error(head, status));
 }
 
