@@ -32,6 +32,18 @@ absl::string_view Stripped(absl::string_view text, bool left, bool right) {
   return text;
 }
 
+// Strips the text that some parts make together.
+void StripEnds(bool left, bool right, std::vector<std::string>* parts) {
+  for (auto part = parts->begin(); left && part != parts->end(); ++part) {
+    *part = std::string(Stripped(*part, true, false));
+    if (!part->empty()) break;
+  }
+  for (auto part = parts->rbegin(); right && part != parts->rend(); ++part) {
+    *part = std::string(Stripped(*part, false, true));
+    if (!part->empty()) break;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Normalizer> Normalizer::FromJson(const std::optional<JsonNode>& node) {
@@ -135,16 +147,13 @@ absl::StatusOr<bool> Normalizer::NormalizeParts(std::vector<std::string>* parts,
     std::string whole_buffer, buffer;
     const std::string before = absl::StrJoin(*parts, "");
     ASSIGN_OR_RETURN(const absl::string_view whole, Apply(step, before, stop, &whole_buffer));
-    for (size_t i = 0; i < parts->size(); ++i) {
-      std::string& part = (*parts)[i];
-      if (std::holds_alternative<Prepend>(step) && i > 0) break;
-      if (const auto* strip = std::get_if<Strip>(&step)) {
-        part = std::string(
-            Stripped(part, strip->left && i == 0, strip->right && i + 1 == parts->size()));
-        continue;
-      }
-      ASSIGN_OR_RETURN(const absl::string_view changed, Apply(step, part, stop, &buffer));
-      part = std::string(changed);
+    const auto* const strip = std::get_if<Strip>(&step);
+    if (strip != nullptr) StripEnds(strip->left, strip->right, parts);
+    for (auto part = parts->begin(); strip == nullptr && part != parts->end(); ++part) {
+      ASSIGN_OR_RETURN(const absl::string_view changed, Apply(step, *part, stop, &buffer));
+      *part = std::string(changed);
+      // Only the beginning of the whole text gets another text before it.
+      if (std::holds_alternative<Prepend>(step) && !part->empty()) break;
     }
     if (absl::StrJoin(*parts, "") != whole) return false;
   }

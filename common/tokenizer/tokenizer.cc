@@ -228,10 +228,12 @@ absl::StatusOr<std::vector<TextRange>> Tokenizer::NormalizedRanges(
   // Parts of the text. Those with odd numbers lie in `ranges`.
   std::vector<std::string> parts;
   size_t at = of_text.begin;
-  for (const TextRange& range : ranges) {
-    const size_t begin = std::max(range.begin, of_text.begin);
-    const size_t end = std::min(range.end, of_text.end);
-    if (begin >= end) continue;
+  const auto* range =
+      std::lower_bound(ranges.begin(), ranges.end(), of_text.begin,
+                       [](const TextRange& one, size_t byte) { return one.end <= byte; });
+  for (; range != ranges.end() && range->begin < of_text.end; ++range) {
+    const size_t begin = std::max(range->begin, of_text.begin);
+    const size_t end = std::min(range->end, of_text.end);
     parts.emplace_back(whole.substr(at, begin - at));
     parts.emplace_back(whole.substr(begin, end - begin));
     at = end;

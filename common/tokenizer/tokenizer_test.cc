@@ -386,8 +386,8 @@ TEST(AddedTokenMatcherTest, TokensOfSpacesInALongSpaceAreNotQuadratic) {
 
 // Texts of parts, each second of which may have special tokens.
 TEST(TokenizerTest, SpecialTokensAreFoundOnlyInTheirRanges) {
-  for (const std::string name :
-       {"gemma", "gpt2", "llama2", "llama3", "phi3", "qwen2", "smollm", "flags", "flags_text"}) {
+  for (const std::string name : {"deepseek", "gemma", "gpt2", "llama2", "llama3", "phi3", "qwen2",
+                                 "smollm", "flags", "flags_text"}) {
     SCOPED_TRACE(name);
     const auto tokenizer = LoadTestTokenizer(name);
     std::vector<std::string> specials;
@@ -446,6 +446,31 @@ TEST(TokenizerTest, SpecialTokensAreFoundOnlyInTheirRanges) {
                 tokenizer->Encode(text, {.parse_special = true}).value());
     }
   }
+}
+
+// Older files of the Llama family normalise special tokens too, so "<s>" is found as "_<s>".
+TEST(TokenizerTest, NormalizedSpecialTokensAreFoundInTheirRanges) {
+  constexpr char kFile[] = R"({
+      "added_tokens": [{"id": 5, "content": "<s>", "special": true, "normalized": true,
+                        "single_word": false, "lstrip": false, "rstrip": false}],
+      "normalizer": {"type": "Sequence", "normalizers": [
+          {"type": "Strip", "strip_left": true, "strip_right": true},
+          {"type": "Prepend", "prepend": "_"},
+          {"type": "Replace", "pattern": {"String": " "}, "content": "_"}]},
+      "pre_tokenizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
+      "model": {"type": "BPE", "vocab": {"_": 0, "<": 1, "s": 2, ">": 3, "a": 4}, "merges": []}})";
+  const auto tokenizer = Tokenizer::FromJson(kFile, "file");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::string text = "  <s>a <s>";
+  const auto ids = [&](std::vector<TextRange> ranges) {
+    return (*tokenizer)->Encode(text, {.special_ranges = ranges}).value();
+  };
+  const std::vector<TokenId> all = (*tokenizer)->Encode(text, {.parse_special = true}).value();
+  EXPECT_THAT(all, ElementsAre(5, 4, 5));
+  EXPECT_EQ(ids({{0, text.size()}}), all);
+  EXPECT_THAT(ids({{0, 5}}), ElementsAre(5, 4, 0, 1, 2, 3));
+  EXPECT_THAT(ids({{6, text.size()}}), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(ids({{0, 4}, {7, 9}}), ElementsAre(0, 1, 2, 3, 4, 0, 1, 2, 3));
 }
 
 TEST(TokenizerTest, ThreadsShareOne) {
