@@ -23,8 +23,20 @@ size_t TextBytes(const Chat& chat) {
   return bytes;
 }
 
+size_t PartCount(const Chat& chat) {
+  size_t parts = 0;
+  for (const ChatMessage& message : chat.messages) {
+    const auto* const texts = std::get_if<std::vector<std::string>>(&message.content);
+    parts += message.tool_calls.size() + (texts == nullptr ? 0 : texts->size());
+  }
+  return parts;
+}
+
 size_t MemoryOf(const Chat& chat) {
-  size_t bytes = sizeof chat + TextBytes(chat) + chat.messages.size() * sizeof(ChatMessage);
+  // Each part and each call becomes some values of a template.
+  constexpr size_t kBytesOfPart = 2048;
+  size_t bytes = sizeof chat + TextBytes(chat) + chat.messages.size() * sizeof(ChatMessage) +
+                 (chat.messages.size() + PartCount(chat)) * kBytesOfPart;
   for (const ChatMessage& message : chat.messages) {
     bytes += message.tool_calls.size() * sizeof(ChatToolCall);
     if (const auto* parts = std::get_if<std::vector<std::string>>(&message.content)) {

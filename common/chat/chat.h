@@ -43,6 +43,11 @@ struct Chat {
   bool operator==(const Chat&) const = default;
 };
 
+// A conversation has at most this many messages, and parts and calls of tools together.
+inline constexpr size_t kMaxMessages = 4096, kMaxPartsOfChat = 65536;
+
+// Returns the number of parts and calls of tools.
+size_t PartCount(const Chat& chat);
 // Returns the bytes of all texts of a conversation.
 size_t TextBytes(const Chat& chat);
 // Returns about how much memory a conversation takes.

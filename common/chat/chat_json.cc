@@ -20,7 +20,8 @@ constexpr size_t kMaxIntegerDigits = 4300;  // As Python's limit for reading int
 
 class ChatJsonReader {
  public:
-  explicit ChatJsonReader(absl::string_view text) : text_(text) {}
+  ChatJsonReader(absl::string_view text, size_t* values_left)
+      : text_(text), values_left_(values_left) {}
 
   absl::StatusOr<ChatValue> ReadAll() {
     ASSIGN_OR_RETURN(ChatValue value, Read(0));
@@ -44,6 +45,10 @@ class ChatJsonReader {
 
   absl::StatusOr<ChatValue> Read(int depth) {
     if (depth > kMaxValueDepth) return Error("the value nests too deeply");
+    if (values_left_ != nullptr && (*values_left_)-- == 0) {
+      *values_left_ = 0;
+      return Error("there are too many values");
+    }
     SkipSpaces();
     if (at_ == text_.size()) return Error("a value is missing");
     if (text_[at_] == '{') return ReadObject(depth);
@@ -172,15 +177,16 @@ class ChatJsonReader {
     return ChatValue::BigInt(number);
   }
 
-  absl::string_view text_;
+  const absl::string_view text_;
+  size_t* const values_left_;
   size_t at_ = 0;
 };
 
 }  // namespace
 
-absl::StatusOr<ChatValue> ParseChatJson(absl::string_view text) {
+absl::StatusOr<ChatValue> ParseChatJson(absl::string_view text, size_t* values_left) {
   if (!IsUtf8(text)) return absl::InvalidArgumentError("JSON that is not UTF-8");
-  return ChatJsonReader(text).ReadAll();
+  return ChatJsonReader(text, values_left).ReadAll();
 }
 
 }  // namespace baton

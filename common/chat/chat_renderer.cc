@@ -7,13 +7,13 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "common/base/error_details.h"
 #include "common/base/json_value.h"
 #include "common/base/status_macros.h"
+#include "common/chat/text_case.h"
+#include "common/tokenizer/utf8.h"
 
 namespace baton {
 namespace {
@@ -22,8 +22,6 @@ constexpr char kDefault[] = "default", kForTools[] = "tool_use";
 // Special tokens that a template knows by name, as in transformers.
 constexpr absl::string_view kSpecialNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                "pad_token", "cls_token", "mask_token"};
-// Marks the place at which an answer continues the last message, as in transformers.
-constexpr absl::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 std::optional<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -69,12 +67,28 @@ void AddSpecialTokens(const JsonValue& file, ChatVariables* tokens) {
   }
 }
 
-// Leaves the last message open. `text` has the tag behind its content.
+// Returns a text without the white space at its beginning, if `front` is true, and at its end, as
+// Python's str.strip() and str.rstrip() do.
+absl::string_view Stripped(absl::string_view text, bool front) {
+  while (front && !text.empty()) {
+    const Utf8Char c = DecodeUtf8(text.data());
+    if (!IsPythonSpace(c.code)) break;
+    text.remove_prefix(c.bytes);
+  }
+  while (!text.empty()) {
+    const Utf8Char c = DecodeLastUtf8(text);
+    if (!IsPythonSpace(c.code)) break;
+    text.remove_suffix(c.bytes);
+  }
+  return text;
+}
+
+// Leaves the last message open. Its text, `final_text`, has the tag behind it in what was rendered.
 absl::Status CutBehindFinalMessage(absl::string_view final_text, RenderedText* rendered) {
-  const absl::string_view tag = absl::StripAsciiWhitespace(kContinueTag);
+  const absl::string_view tag = Stripped(kContinueTag, /*front=*/false);
   std::string& text = rendered->text;
   const size_t at = text.rfind(std::string(tag));
-  const absl::string_view wanted = absl::StripAsciiWhitespace(final_text);
+  const absl::string_view wanted = Stripped(final_text, /*front=*/true);
   if (at == text.npos || text.find(std::string(wanted)) == text.npos) {
     return BadParameter("continue_final_message",
                         "the model's chat template does not write the last message as it is, so it "
@@ -83,7 +97,7 @@ absl::Status CutBehindFinalMessage(absl::string_view final_text, RenderedText* r
   size_t end = at;
   // If the template has trimmed the message, its end is trimmed here too.
   if (text.compare(at, kContinueTag.size(), kContinueTag.data(), kContinueTag.size()) != 0) {
-    end = absl::StripTrailingAsciiWhitespace(absl::string_view(text).substr(0, at)).size();
+    end = Stripped(absl::string_view(text).substr(0, at), /*front=*/false).size();
   }
   text.resize(end);
   std::vector<TextRange>& ranges = rendered->from_template;
@@ -92,34 +106,23 @@ absl::Status CutBehindFinalMessage(absl::string_view final_text, RenderedText* r
   return absl::OkStatus();
 }
 
-// Puts the tag behind the last message. Returns the text of the message before, or nothing if it
-// has none.
-std::optional<std::string> TagFinalMessage(Chat* chat) {
-  if (chat->messages.empty()) return std::nullopt;
-  auto& content = chat->messages.back().content;
-  std::string* text = std::get_if<std::string>(&content);
-  if (auto* parts = std::get_if<std::vector<std::string>>(&content); parts && !parts->empty()) {
-    text = &parts->back();
-  }
-  if (text == nullptr) return std::nullopt;
-  std::string before = *text;
-  absl::StrAppend(text, kContinueTag);
-  return before;
-}
-
 absl::Status FailureOf(const absl::Status& status) {
-  if (absl::IsInvalidArgument(status)) {
-    return BadParameter("messages", absl::StrCat("the model's chat template refuses the messages: ",
-                                                 status.message()));
+  // The message may have a whole message of the conversation, and goes into trailers at gRPC.
+  constexpr size_t kLongest = 1000;
+  absl::string_view message = status.message();
+  if (message.size() > kLongest) {
+    size_t end = kLongest;
+    while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
+    message = message.substr(0, end);
   }
-  if (absl::IsResourceExhausted(status)) {
-    return BadParameter("messages", absl::StrCat("the messages are too much for the model's chat "
-                                                 "template: ",
-                                                 status.message()));
-  }
-  return BadParameter("messages", absl::StrCat("the model's chat template can't write the "
-                                               "messages: ",
-                                               status.message()));
+  const char* const why =
+      absl::IsInvalidArgument(status)     ? "the model's chat template refuses the messages: "
+      : absl::IsResourceExhausted(status) ? "the messages are too much for the model's chat "
+                                            "template: "
+                                          : "the model's chat template can't write the messages: ";
+  return BadParameter(
+      "messages",
+      absl::StrCat(why, message, message.size() < status.message().size() ? "..." : ""));
 }
 
 }  // namespace
@@ -242,24 +245,13 @@ absl::StatusOr<ChatRenderer::Prompt> ChatRenderer::Render(const Chat& chat,
     return BadParameter("messages", absl::StrCat("the model's chat template can't be read: ",
                                                  chosen.parsed.status().message()));
   }
-  Chat tagged;
-  std::optional<std::string> final_text;
-  if (chat.continue_final_message) {
-    tagged = chat;
-    final_text = TagFinalMessage(&tagged);
-    if (!final_text) {
-      return BadParameter("continue_final_message",
-                          "the last message has no content that could be continued");
-    }
-  }
-  ASSIGN_OR_RETURN(NormalChat normal,
-                   NormalizeChat(final_text ? tagged : chat, **chosen.parsed, chosen.traits));
+  ASSIGN_OR_RETURN(NormalChat normal, NormalizeChat(chat, **chosen.parsed, chosen.traits));
   ChatVariables variables = special_tokens_;
   std::move(normal.variables.begin(), normal.variables.end(), std::back_inserter(variables));
   absl::StatusOr<RenderedText> rendered = (*chosen.parsed)->Render(variables, {}, clock);
   if (!rendered.ok()) return FailureOf(rendered.status());
-  if (final_text) {
-    RETURN_IF_ERROR(CutBehindFinalMessage(*final_text, &*rendered));
+  if (chat.continue_final_message) {
+    RETURN_IF_ERROR(CutBehindFinalMessage(normal.final_text, &*rendered));
   }
   broken_arguments_.Add(normal.broken_arguments);
   return Prompt{std::move(rendered->text), std::move(rendered->from_template),

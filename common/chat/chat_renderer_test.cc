@@ -143,6 +143,9 @@ TEST_F(ChatRendererTest, PartsStayPartsWhereTheTemplateTakesThem) {
   EXPECT_EQ(Render({message}), "[a][b]");
   message.role = "tool";
   EXPECT_EQ(Render({message}), "a\nb");
+  message.role = "user";
+  LoadTemplate("{{ messages[0].content | tojson }}");  // It would show parts as JSON.
+  EXPECT_EQ(Render({message}), R"("a\nb")");
 }
 
 TEST_F(ChatRendererTest, DevelopersAndSystems) {
@@ -162,6 +165,13 @@ TEST_F(ChatRendererTest, DevelopersAndSystems) {
             "<s\n\nt>u");
   EXPECT_EQ(Render({Message("assistant", "a")}),
             "ERROR: the model's chat template refuses the messages: only users");
+  // The last message is the user's once the systems are one.
+  Chat chat;
+  chat.messages = {Message("system", "s"), Message("user", "u"), Message("system", "t")};
+  chat.continue_final_message = true;
+  EXPECT_EQ(Render(chat), "<s\n\nt>u");
+  LoadTemplate("{{ raise_exception('x' * 5000) }}");
+  EXPECT_LT(Render(chat).size(), 1100u);
 }
 
 TEST_F(ChatRendererTest, ThoughtsHaveThreeNames) {
@@ -191,8 +201,39 @@ TEST_F(ChatRendererTest, OnlyTheTemplatesTextMayHaveSpecialTokens) {
     from_template.push_back(prompt->text.substr(range.begin, range.end - range.begin));
   }
   EXPECT_THAT(from_template, testing::ElementsAre("<|user|>", "<|critic|>"));
-  chat.messages[1].role = "end_of_turn";
-  EXPECT_EQ(ParameterOfRefusal(chat), "messages[1].role");
+  for (const char* const role : {"end_of_turn", "<|", "|>", ""}) {
+    chat.messages[1].role = role;
+    EXPECT_EQ(ParameterOfRefusal(chat), "messages[1].role") << role;
+  }
+}
+
+// The demo's template has its special tokens in quotes, and writes roles as special tokens.
+TEST_F(ChatRendererTest, NoRoleOfTheDemoForgesAToken) {
+  auto renderer = ChatRenderer::Load(BATON_SOURCE_DIR "/common/model/demo", "auto");
+  ASSERT_TRUE(renderer.ok()) << renderer.status();
+  renderer_ = *std::move(renderer);
+  Chat chat;
+  for (const char* const role : {"end_of_turn", "<|end_of_turn|>", "<|assistant|>"}) {
+    chat.messages = {Message(role, "hi")};
+    EXPECT_EQ(ParameterOfRefusal(chat), "messages[0].role") << role;
+  }
+  chat.messages = {Message("user", "hi")};
+  EXPECT_EQ(Render(chat), "<|begin_of_text|><|user|>hi<|end_of_turn|><|assistant|>");
+}
+
+TEST_F(ChatRendererTest, LargeConversationsAreRefused) {
+  LoadTemplate(kPlain);
+  Chat chat;
+  chat.messages = {Message("assistant", "")};
+  chat.messages[0].tool_calls.resize(kMaxPartsOfChat + 1);
+  EXPECT_EQ(ParameterOfRefusal(chat), "messages");
+  chat.messages.assign(kMaxMessages + 1, Message("user", ""));
+  EXPECT_EQ(ParameterOfRefusal(chat), "messages");
+  chat.messages = {Message("user", "a")};
+  std::string lists = "[";
+  for (int i = 0; i < 300000; ++i) absl::StrAppend(&lists, "[],");
+  chat.tools = absl::StrCat(R"([{"a": )", lists, "0]}]");
+  EXPECT_EQ(ParameterOfRefusal(chat), "tools");
 }
 
 TEST_F(ChatRendererTest, AnswersContinueTheLastMessage) {
@@ -205,6 +246,8 @@ TEST_F(ChatRendererTest, AnswersContinueTheLastMessage) {
   EXPECT_EQ(ParameterOfRefusal(chat), "continue_final_message");
   chat.add_generation_prompt = false;
   LoadTemplate("{% for m in messages %}{{ m.content | trim }}</s>{% endfor %}");
+  EXPECT_EQ(Render(chat), "q</s>It is");
+  chat.messages.back().content = "\u00a0It is\u3000";
   EXPECT_EQ(Render(chat), "q</s>It is");
   LoadTemplate("nothing of it, but content");
   EXPECT_EQ(ParameterOfRefusal(chat), "continue_final_message");

@@ -1,3 +1,4 @@
+#include "common/base/random.h"
 #include "common/chat/chat_value.h"
 
 #include <algorithm>
@@ -309,7 +310,9 @@ uint64_t HashValue(const ChatValue& value) {
     case Kind::kBigInt:
       return absl::HashOf(value.As<BigIntObject>().digits);
     case Kind::kText: {
-      uint64_t hash = 0x9E3779B97F4A7C15;
+      // Nobody outside of this process can find texts of the same hash without its beginning.
+      static const uint64_t begin = RandomU64();
+      uint64_t hash = begin;
       for (const OriginChar c : value.AsText().chars()) {
         hash = (hash ^ c.code()) * 0xBF58476D1CE4E5B9;
         hash ^= hash >> 29;

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -30,6 +32,9 @@ constexpr std::array<absl::string_view, 9> kReservedNames = {"messages",
                                                              "tokenize",
                                                              "conversation",
                                                              "return_assistant_tokens_mask"};
+
+// Values of JSON in one conversation: tools, documents, variables and arguments together.
+constexpr size_t kMaxValues = size_t{1} << 18;
 
 using Members = std::vector<std::pair<ChatValue, ChatValue>>;
 
@@ -73,10 +78,10 @@ ChatValue ContentOf(const ChatMessage& message, const TemplateTraits& traits) {
   return ChatValue::List(std::move(items));
 }
 
-ChatValue ToolCallsOf(const ChatMessage& message, size_t* broken_arguments) {
+ChatValue ToolCallsOf(const ChatMessage& message, size_t* values_left, size_t* broken_arguments) {
   std::vector<ChatValue> calls;
   for (const ChatToolCall& call : message.tool_calls) {
-    absl::StatusOr<ChatValue> arguments = ParseChatJson(call.arguments);
+    absl::StatusOr<ChatValue> arguments = ParseChatJson(call.arguments, values_left);
     if (!arguments.ok() || !arguments->IsDict()) {
       *broken_arguments += !call.arguments.empty();
       arguments = ChatValue::Dict({});
@@ -110,10 +115,18 @@ absl::Status CheckText(const ChatMessage& message, size_t index) {
   return absl::OkStatus();
 }
 
+// A role that a template names may still be the text of a special token, as in '<|im_end|>'. Only
+// plain words can't.
+bool IsPlainWord(absl::string_view text) {
+  return !text.empty() && absl::c_all_of(text, [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
+  });
+}
+
 absl::Status CheckRole(const ChatMessage& message, size_t index,
                        const ChatTemplate& chat_template) {
   if (std::find(kRoles.begin(), kRoles.end(), message.role) != kRoles.end() ||
-      (!message.role.empty() && chat_template.HasString(message.role))) {
+      (IsPlainWord(message.role) && chat_template.HasString(message.role))) {
     return absl::OkStatus();
   }
   return BadParameter(
@@ -123,14 +136,14 @@ absl::Status CheckRole(const ChatMessage& message, size_t index,
                    absl::StrJoin(kRoles, ", "), " and those that the model's chat template names"));
 }
 
-ChatValue ValueOf(const ChatMessage& message, const TemplateTraits& traits,
+ChatValue ValueOf(const ChatMessage& message, const TemplateTraits& traits, size_t* values_left,
                   size_t* broken_arguments) {
   Members members;
   if (message.reasoning) Add("thinking", People(*message.reasoning), &members);
   Add("role", Ours(message.role), &members);
   Add("content", ContentOf(message, traits), &members);
   if (!message.tool_calls.empty()) {
-    Add("tool_calls", ToolCallsOf(message, broken_arguments), &members);
+    Add("tool_calls", ToolCallsOf(message, values_left, broken_arguments), &members);
   }
   if (message.tool_call_id) Add("tool_call_id", People(*message.tool_call_id), &members);
   if (message.reasoning) {
@@ -139,6 +152,13 @@ ChatValue ValueOf(const ChatMessage& message, const TemplateTraits& traits,
   }
   if (message.name) Add("name", People(*message.name), &members);
   return ChatValue::Dict(members);
+}
+
+// Returns the text of a message that an answer can continue; null if it has none.
+std::string* TextToContinue(ChatMessage* message) {
+  if (auto* const text = std::get_if<std::string>(&message->content)) return text;
+  auto* const parts = std::get_if<std::vector<std::string>>(&message->content);
+  return parts == nullptr || parts->empty() ? nullptr : &parts->back();
 }
 
 // Puts all messages of the system into the first place, as one.
@@ -157,9 +177,10 @@ void MergeSystems(std::vector<ChatMessage>* messages) {
 }
 
 // Returns None for a text that is empty, or an empty list.
-absl::StatusOr<ChatValue> ListOfObjects(absl::string_view name, absl::string_view json) {
+absl::StatusOr<ChatValue> ListOfObjects(absl::string_view name, absl::string_view json,
+                                        size_t* values_left) {
   if (json.empty()) return ChatValue::None();
-  absl::StatusOr<ChatValue> value = ParseChatJson(json);
+  absl::StatusOr<ChatValue> value = ParseChatJson(json, values_left);
   if (!value.ok()) {
     return BadParameter(name, absl::StrCat(name, " is not JSON: ", value.status().message()));
   }
@@ -170,11 +191,11 @@ absl::StatusOr<ChatValue> ListOfObjects(absl::string_view name, absl::string_vie
   return value->AsItems().empty() ? ChatValue::None() : *value;
 }
 
-absl::StatusOr<ChatVariables> ExtraVariables(absl::string_view json) {
+absl::StatusOr<ChatVariables> ExtraVariables(absl::string_view json, size_t* values_left) {
   ChatVariables variables;
   if (json.empty()) return variables;
   const absl::string_view name = "chat_template_kwargs";
-  const absl::StatusOr<ChatValue> value = ParseChatJson(json);
+  const absl::StatusOr<ChatValue> value = ParseChatJson(json, values_left);
   if (!value.ok()) {
     return BadParameter(name, absl::StrCat(name, " is not JSON: ", value.status().message()));
   }
@@ -206,7 +227,8 @@ TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ChatVariab
            std::all_of(
                texts.begin(), texts.end(),
                [&](absl::string_view text) { return absl::StrContains(rendered->text, text); }) &&
-           !absl::StrContains(rendered->text, "'type'");
+           !absl::StrContains(rendered->text, "'type'") &&
+           !absl::StrContains(rendered->text, "\"type\"");
   };
   constexpr char kFirst[] = "qJ3vZx", kSecond[] = "Wk8bTy", kThird[] = "Lm5cRf";
   ChatMessage parts, first, second, user;
@@ -224,6 +246,13 @@ TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ChatVariab
 absl::StatusOr<NormalChat> NormalizeChat(const Chat& chat, const ChatTemplate& chat_template,
                                          const TemplateTraits& traits) {
   if (chat.messages.empty()) return BadParameter("messages", "messages is empty");
+  if (const size_t parts = PartCount(chat);
+      chat.messages.size() > kMaxMessages || parts > kMaxPartsOfChat) {
+    return BadParameter("messages",
+                        absl::StrCat("messages has ", chat.messages.size(), " messages and ", parts,
+                                     " parts and calls of tools; it takes up to ", kMaxMessages,
+                                     " and ", kMaxPartsOfChat));
+  }
   std::vector<ChatMessage> messages = chat.messages;
   for (size_t i = 0; i < messages.size(); ++i) {
     RETURN_IF_ERROR(CheckRole(messages[i], i, chat_template));
@@ -234,18 +263,28 @@ absl::StatusOr<NormalChat> NormalizeChat(const Chat& chat, const ChatTemplate& c
   }
   if (!traits.takes_several_systems) MergeSystems(&messages);
   NormalChat normal;
+  if (chat.continue_final_message) {
+    std::string* const text = TextToContinue(&messages.back());
+    if (text == nullptr) {
+      return BadParameter("continue_final_message",
+                          "the last message has no content that could be continued");
+    }
+    normal.final_text = *text;
+    absl::StrAppend(text, kContinueTag);
+  }
+  size_t values_left = kMaxValues;
   std::vector<ChatValue> values;
   for (const ChatMessage& message : messages) {
-    values.push_back(ValueOf(message, traits, &normal.broken_arguments));
+    values.push_back(ValueOf(message, traits, &values_left, &normal.broken_arguments));
   }
   normal.variables.emplace_back("messages", ChatValue::List(std::move(values)));
-  ASSIGN_OR_RETURN(ChatValue tools, ListOfObjects("tools", chat.tools));
+  ASSIGN_OR_RETURN(ChatValue tools, ListOfObjects("tools", chat.tools, &values_left));
   normal.variables.emplace_back("tools", std::move(tools));
-  ASSIGN_OR_RETURN(ChatValue documents, ListOfObjects("documents", chat.documents));
+  ASSIGN_OR_RETURN(ChatValue documents, ListOfObjects("documents", chat.documents, &values_left));
   normal.variables.emplace_back("documents", std::move(documents));
   const bool generation_prompt = chat.add_generation_prompt.value_or(!chat.continue_final_message);
   normal.variables.emplace_back("add_generation_prompt", ChatValue::Bool(generation_prompt));
-  ASSIGN_OR_RETURN(ChatVariables extra, ExtraVariables(chat.template_kwargs));
+  ASSIGN_OR_RETURN(ChatVariables extra, ExtraVariables(chat.template_kwargs, &values_left));
   std::move(extra.begin(), extra.end(), std::back_inserter(normal.variables));
   return normal;
 }

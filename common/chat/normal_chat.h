@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/chat/chat.h"
 #include "common/chat/chat_template.h"
 #include "common/chat/chat_value.h"
@@ -24,7 +26,12 @@ struct NormalChat {
   ChatVariables variables;
   // Arguments of tool calls that were not the text of a JSON object. The template sees {}.
   size_t broken_arguments = 0;
+  // With continue_final_message: the text of the last message, to which kContinueTag was added.
+  std::string final_text;
 };
+
+// Marks the place at which an answer continues the last message, as in transformers.
+inline constexpr absl::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 // Turns a conversation into the variables of a template, as vLLM and transformers do:
 //
@@ -37,9 +44,9 @@ struct NormalChat {
 //   takes several.
 // - What the assistant thought has the names reasoning, reasoning_content and thinking.
 //
-// All texts are people's, except for roles: a role is the template's text if it is one of OpenAI's
-// or if the template has it in quotes. Any other role is refused. Returns InvalidArgument with the
-// parameter for what can't be a conversation.
+// All texts are people's, except for roles: a role is the template's text if it is one of OpenAI's,
+// or a plain word that the template has in quotes. Any other role is refused. Returns
+// InvalidArgument with the parameter for what can't be a conversation.
 absl::StatusOr<NormalChat> NormalizeChat(const Chat& chat, const ChatTemplate& chat_template,
                                          const TemplateTraits& traits);
 

@@ -12,12 +12,8 @@
 // value that is wrong, such as "messages[2].content[0].type". Any thread.
 namespace baton {
 
-inline constexpr size_t kMaxMessages = 4096;
 // Max parts of one message, and max calls of tools in it.
 inline constexpr size_t kMaxPartsOfMessage = 1024, kMaxToolCallsOfMessage = 1024;
-// Max parts and calls of all messages together. An empty part takes 32 bytes of memory and 3 bytes
-// of a body.
-inline constexpr size_t kMaxPartsOfChat = 65536;
 
 // Reads the list `messages`, which is not empty. Members that a template does not get, such as
 // `refusal` and `annotations` of an earlier answer, are dropped.
