@@ -52,7 +52,8 @@ size_t BytesOf(const CheckedRequest& request) {
 size_t TextBytesOf(const ClientRequest& request) {
   const auto* text = std::get_if<std::string>(&request.prompt);
   size_t bytes = text == nullptr ? 0 : text->size();
-  if (const auto* chat = std::get_if<Chat>(&request.prompt)) bytes += TextBytes(*chat);
+  // A chat template may take long, whatever the length of the texts is.
+  if (std::holds_alternative<Chat>(request.prompt)) return Door::kAnyLength;
   for (const std::string& word : request.sampling.bad_words()) bytes += word.size();
   return bytes;
 }

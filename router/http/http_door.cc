@@ -312,9 +312,9 @@ void HttpDoor::Handle(const std::shared_ptr<HttpExchange>& exchange) {
   absl::StatusOr<std::string> caller = door_->CallerName(head.Get(kTenantHeader), head.peer);
   if (!caller.ok()) return exchange->Respond(Error(head, caller.status()));
   // A long JSON would keep the I/O thread from other connections, and so would a chat template that
-  // takes long, whatever the length of the messages is.
+  // takes long. Those of completions are rendered when they are asked.
   const size_t bytes = exchange->body().size();
-  const bool may_render = head.path == kChatPath || head.path == "/tokenize";
+  const bool may_render = head.path == "/tokenize";
   const absl::Status status =
       door_->RunOnText(*caller, may_render ? Door::kAnyLength : bytes, bytes,
                        [this, exchange, caller = *caller](const absl::Status& turn) {
