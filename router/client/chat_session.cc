@@ -84,20 +84,27 @@ ChatSession::Next ChatSession::Ask(absl::string_view text) {
   *request.mutable_chat() = chat_;
   ReceivedAnswer answer(SteadyNow());
   std::string said;
-  const absl::Status status = outside_.generate(request, [&](const v1::GenerateEvent& event) {
+  absl::Status printed;
+  absl::Status status = outside_.generate(request, [&](const v1::GenerateEvent& event) {
     RETURN_IF_ERROR(answer.Add(event, SteadyNow()));
     const std::string part = answer.TakePrintable();
     said += part;
-    return outside_.print(part);
+    printed = outside_.print(part);
+    return printed;
   });
+  if (!printed.ok()) return Next::kEnd;  // Nobody reads the answers any more.
   if (!said.empty()) outside_.print("\n").IgnoreError();
-  if (!status.ok() && !absl::IsCancelled(status)) {
+  if (status.ok() && !answer.complete()) {
+    status = absl::DataLossError("the stream ended before the answer was complete");
+  }
+  if (!status.ok() && (said.empty() || !absl::IsCancelled(status))) {
     chat_.mutable_messages()->RemoveLast();
+    if (absl::IsCancelled(status)) return Next::kGoOn;
     outside_.note(FailureLine(status, outside_.router));
     return Next::kFailed;
   }
   *chat_.add_messages() = Message("assistant", said);
-  if (status.ok() && answer.complete()) {
+  if (status.ok()) {
     outside_.note(answer.NoteLines(""));
     if (timing_) outside_.note(answer.TimingTable());
   }

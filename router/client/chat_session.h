@@ -32,7 +32,8 @@ class ChatSession {
   ChatSession(v1::GenerateRequest base, bool timing, Outside outside);
 
   // Takes a line without its end: answers it, or does what it commands. A turn that was cancelled
-  // stays in the history with what came of its answer; one that failed does not.
+  // stays in the history with what came of its answer; one that failed, or of whose answer nothing
+  // came, does not.
   Next Take(absl::string_view line);
   const v1::Chat& history() const { return chat_; }
 

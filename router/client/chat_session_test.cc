@@ -89,12 +89,21 @@ TEST_F(ChatSessionTest, ACancelledAnswerStaysAndAFailedTurnDoesNot) {
   EXPECT_EQ(Take("a"), ChatSession::Next::kGoOn);
   EXPECT_THAT(Messages(session_.history()), ElementsAre("user:a", "assistant:one"));
   EXPECT_EQ(noted_, "");
+  events_ = 1;
+  EXPECT_EQ(Take("nothing comes"), ChatSession::Next::kGoOn);
+  EXPECT_EQ(session_.history().messages_size(), 2);
   end_ = [] { return absl::InvalidArgumentError("too long"); };
   EXPECT_EQ(Take("b"), ChatSession::Next::kFailed);
   EXPECT_THAT(noted_, HasSubstr("too long"));
   EXPECT_EQ(session_.history().messages_size(), 2);
   EXPECT_EQ(Take("\xff"), ChatSession::Next::kFailed);
-  EXPECT_EQ(requests_.size(), 2u);
+  EXPECT_EQ(requests_.size(), 3u);
+  noted_ = "";
+  events_ = 3;
+  end_ = [] { return absl::OkStatus(); };
+  EXPECT_EQ(Take("cut"), ChatSession::Next::kFailed);
+  EXPECT_THAT(noted_, HasSubstr("before the answer was complete"));
+  EXPECT_EQ(session_.history().messages_size(), 2);
 }
 
 TEST_F(ChatSessionTest, TimingAndUnknownCommands) {
