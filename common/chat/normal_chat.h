@@ -26,7 +26,7 @@ struct NormalChat {
   ChatVariables variables;
   // Arguments of tool calls that were not the text of a JSON object. The template sees {}.
   size_t broken_arguments = 0;
-  // With continue_final_message: the text of the last message, to which kContinueTag was added.
+  // The text of the last message, to which kContinueTag was added if the answer continues it.
   std::string final_text;
 };
 

@@ -464,7 +464,8 @@ class Up {
   // Returns commands to try, one a line, without the last line end.
   std::string Suggestions() const {
     std::string lines = absl::StrCat(
-        "  ", AskCommand(ReachableAddress(supervisor_->router_address())), " \"", kAskedFor, "\"");
+        "  ", AskCommand("generate", ReachableAddress(supervisor_->router_address())), " \"", kAskedFor,
+        "\"\n  ", AskCommand("chat", ReachableAddress(supervisor_->router_address())));
     if (http_address_.empty()) return lines;
     const std::string http = ReachableAddress(http_address_);
     absl::StrAppend(&lines, "\n  ", CurlCommand(http, kAskedFor),

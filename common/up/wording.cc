@@ -13,9 +13,9 @@ std::string CalledAs() {
   return name == nullptr || *name == '\0' ? "baton-up" : name;
 }
 
-std::string AskCommand(absl::string_view router_address) {
-  if (CalledAs() != "baton-up") return absl::StrCat(CalledAs(), " generate");
-  return absl::StrCat("baton-client generate --router=", router_address);
+std::string AskCommand(absl::string_view command, absl::string_view router_address) {
+  if (CalledAs() != "baton-up") return absl::StrCat(CalledAs(), " ", command);
+  return absl::StrCat("baton-client ", command, " --router=", router_address);
 }
 
 bool HasApiKey() {

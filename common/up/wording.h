@@ -9,8 +9,8 @@ namespace baton {
 // Returns the name under which the user started this program, for messages: "./baton", or
 // "baton-up" if it was started directly.
 std::string CalledAs();
-// Returns the command that sends a prompt to the running router, for messages.
-std::string AskCommand(absl::string_view router_address);
+// Returns a command that asks the running router, "generate" or "chat", for messages.
+std::string AskCommand(absl::string_view command, absl::string_view router_address);
 // Returns true if $BATON_API_KEY holds a key, which the router then asks for and clients send.
 bool HasApiKey();
 // Returns the URL that clients of the OpenAI API take as OPENAI_BASE_URL. `http_address` is where
