@@ -66,7 +66,15 @@ absl::Status AddedTokenMatcher::Split(
     }
     size_t begin = at, end = at + bytes;
     at = end;
-    if (token->special && !parse_special(begin, end)) continue;
+    // A special token that begins in the template's text and ends in a person's is refused, but a
+    // shorter one may be the template's.
+    while (token != nullptr && token->special && !parse_special(begin, end)) {
+      token = LongestAt(text.substr(0, end - 1), begin, &bytes);
+      if (token != nullptr && !token->special) token = nullptr;
+      end = begin + bytes;
+    }
+    if (token == nullptr) continue;
+    at = end;
     if (token->single_word && TouchesWord(text, begin, end)) continue;
     // If an earlier token has `rstrip`, it also took the white space that follows it. This white
     // space may include the first characters of the present token.

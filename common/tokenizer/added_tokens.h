@@ -38,8 +38,9 @@ class AddedTokenMatcher {
 
   // Calls `piece` for each part of `text` in order: with the token that was found there, or with
   // null for other text. Special tokens are found, but passed as text if `parse_special` returns
-  // false for their bytes [begin, end) of `text`. So a shorter token inside a special one is not
-  // found, as in Hugging Face tokenizers. Stops at the first status of `piece` that is not OK, and
+  // false for their bytes [begin, end) of `text`. A shorter token inside such a text is not found,
+  // as in Hugging Face tokenizers, unless it is special, begins at the same byte, and may be found.
+  // Stops at the first status of `piece` that is not OK, and
   // returns it. `text` must be well-formed UTF-8.
   absl::Status Split(
       absl::string_view text, absl::FunctionRef<bool(size_t begin, size_t end)> parse_special,

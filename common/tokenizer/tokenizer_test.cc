@@ -473,6 +473,25 @@ TEST(TokenizerTest, NormalizedSpecialTokensAreFoundInTheirRanges) {
   EXPECT_THAT(ids({{0, 4}, {7, 9}}), ElementsAre(0, 1, 2, 3, 4, 0, 1, 2, 3));
 }
 
+// A person can't hide a token of the template by going on as a longer one would.
+TEST(TokenizerTest, AShorterSpecialTokenIsFoundAtTheEndOfARange) {
+  constexpr char kFile[] = R"({
+      "added_tokens": [{"id": 4, "content": "<s>", "special": true},
+                       {"id": 5, "content": "<s>a", "special": true},
+                       {"id": 6, "content": "<s", "special": false, "normalized": false}],
+      "normalizer": null, "pre_tokenizer": null, "post_processor": null,
+      "decoder": {"type": "Fuse"},
+      "model": {"type": "BPE", "vocab": {"<": 0, "s": 1, ">": 2, "a": 3}, "merges": []}})";
+  const auto tokenizer = Tokenizer::FromJson(kFile, "file");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto ids = [&](std::vector<TextRange> ranges) {
+    return (*tokenizer)->Encode("<s>a<s>a", {.special_ranges = ranges}).value();
+  };
+  EXPECT_THAT(ids({{0, 8}}), ElementsAre(5, 5));
+  EXPECT_THAT(ids({{0, 3}, {4, 7}}), ElementsAre(4, 3, 4, 3));
+  EXPECT_THAT(ids({{0, 2}}), ElementsAre(0, 1, 2, 3, 0, 1, 2, 3));
+}
+
 TEST(TokenizerTest, ThreadsShareOne) {
   const auto tokenizer = LoadTestTokenizer("llama3");
   const std::vector<std::string> corpus = TestCorpus();
