@@ -50,9 +50,12 @@ ChatSession::Next ChatSession::Command(absl::string_view line) {
   if (name == "/exit" || name == "/quit" || name == "/bye") return Next::kEnd;
   if (name == "/system") {
     SetSystem(rest);
+    outside_.note(rest.empty() ? "the model gets no system message\n"
+                               : "the model gets this as the system message from now on\n");
   } else if (name == "/reset") {
     const bool keep = HasSystem(chat_);
     chat_.mutable_messages()->DeleteSubrange(keep ? 1 : 0, chat_.messages_size() - (keep ? 1 : 0));
+    outside_.note("a new conversation begins\n");
   } else if (name == "/timing") {
     timing_ = !timing_;
     outside_.note(timing_ ? "timing is on\n" : "timing is off\n");
@@ -79,6 +82,13 @@ ChatSession::Next ChatSession::Ask(absl::string_view text) {
     outside_.note(absl::StrCat(utf8.message(), "\n"));
     return Next::kFailed;
   }
+  // A terminal sends these for keys such as the arrows, and does not show them.
+  if (absl::StrContains(text, "\x1b")) {
+    outside_.note(
+        "the line was not sent: it has a key in it, such as an arrow, that can't be used here "
+        "(rlwrap adds such keys to a program)\n");
+    return Next::kFailed;
+  }
   *chat_.add_messages() = Message("user", text);
   v1::GenerateRequest request = base_;
   *request.mutable_chat() = chat_;
@@ -101,11 +111,17 @@ ChatSession::Next ChatSession::Ask(absl::string_view text) {
     chat_.mutable_messages()->RemoveLast();
     if (absl::IsCancelled(status)) return Next::kGoOn;
     outside_.note(FailureLine(status, outside_.router));
+    if (absl::IsInvalidArgument(status) && chat_.messages_size() > (HasSystem(chat_) ? 1 : 0)) {
+      outside_.note("your line is not in the conversation; /reset begins a new one\n");
+    }
     return Next::kFailed;
   }
   *chat_.add_messages() = Message("assistant", said);
   if (status.ok()) {
     outside_.note(answer.NoteLines(""));
+    if (answer.cut_short()) {
+      outside_.note("the answer ends here because of --max-tokens or the model's context\n");
+    }
     if (timing_) outside_.note(answer.TimingTable());
   }
   return Next::kGoOn;

@@ -78,8 +78,11 @@ TEST_F(ChatSessionTest, TheSystemStaysInFront) {
               ElementsAre("system:Be kind.", "user:a", "assistant:one two"));
   Take("/reset");
   EXPECT_THAT(Messages(session_.history()), ElementsAre("system:Be kind."));
+  EXPECT_THAT(noted_, HasSubstr("a new conversation begins"));
+  noted_ = "";
   Take("/system");
   EXPECT_THAT(Messages(session_.history()), ElementsAre());
+  EXPECT_EQ(noted_, "the model gets no system message\n");
   EXPECT_EQ(requests_.size(), 1u);
 }
 
@@ -94,9 +97,10 @@ TEST_F(ChatSessionTest, ACancelledAnswerStaysAndAFailedTurnDoesNot) {
   EXPECT_EQ(session_.history().messages_size(), 2);
   end_ = [] { return absl::InvalidArgumentError("too long"); };
   EXPECT_EQ(Take("b"), ChatSession::Next::kFailed);
-  EXPECT_THAT(noted_, HasSubstr("too long"));
+  EXPECT_THAT(noted_, testing::AllOf(HasSubstr("too long"), HasSubstr("/reset begins a new one")));
   EXPECT_EQ(session_.history().messages_size(), 2);
   EXPECT_EQ(Take("\xff"), ChatSession::Next::kFailed);
+  EXPECT_EQ(Take("an arrow \x1b[D"), ChatSession::Next::kFailed);
   EXPECT_EQ(requests_.size(), 3u);
   noted_ = "";
   events_ = 3;
@@ -104,6 +108,11 @@ TEST_F(ChatSessionTest, ACancelledAnswerStaysAndAFailedTurnDoesNot) {
   EXPECT_EQ(Take("cut"), ChatSession::Next::kFailed);
   EXPECT_THAT(noted_, HasSubstr("before the answer was complete"));
   EXPECT_EQ(session_.history().messages_size(), 2);
+}
+
+TEST_F(ChatSessionTest, AnAnswerThatWasCutSaysSo) {
+  Take("a");
+  EXPECT_EQ(noted_, "the answer ends here because of --max-tokens or the model's context\n");
 }
 
 TEST_F(ChatSessionTest, TimingAndUnknownCommands) {

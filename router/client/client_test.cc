@@ -745,6 +745,7 @@ TEST_F(BinaryTest, ACommandLineThatCannotBeUsedExits2AndNamesIt) {
   expect("generat x", "unknown command 'generat'");
   expect("generate", "a prompt is needed");
   expect("generate two words", "'words' is one word too many");
+  expect("chat hello", "chat takes no text: type it there");
   expect("generate x --token-ids=1", "both");
   expect("generate --token-ids=1,b", "'b' in '1,b'");
   expect("generate x --max-tokens=-1",

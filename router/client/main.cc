@@ -266,6 +266,10 @@ void CheckCommandLine(const std::vector<std::string>& words) {
     RefuseToStart(absl::StrCat("--", flag, " is not a flag of ", words[0], "; ", words[0],
                                " --help lists its flags"));
   }
+  if (words[0] == "chat" && words.size() > 1) {
+    RefuseToStart(
+        "chat takes no text: type it there, or send it with generate --chat=yes \"TEXT\"");
+  }
   const bool needs_text = words[0] == "tokenize" || words[0] == "detokenize";
   const bool takes_text = needs_text || words[0] == "generate";
   if (words.size() > (takes_text ? 2 : 1)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -130,6 +131,12 @@ std::string ReceivedAnswer::NoteLines(absl::string_view indent) const {
     }
   }
   return lines;
+}
+
+bool ReceivedAnswer::cut_short() const {
+  return absl::c_any_of(answers_, [](const One& one) {
+    return one.finished.reason() == v1::FINISH_REASON_LENGTH && one.finished.limit().empty();
+  });
 }
 
 namespace {

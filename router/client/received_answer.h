@@ -38,6 +38,10 @@ class ReceivedAnswer {
   // of the model's own ended. Each line begins with `indent`. The answer must be complete.
   std::string NoteLines(absl::string_view indent) const;
 
+  // Returns true if an answer ended because the request or the model's context allows no more
+  // tokens. The answer must be complete.
+  bool cut_short() const;
+
   // Returns one JSON object with the fields request_id, model, text, token_ids, finish_reason,
   // logprobs, usage, seed, timing_us, workers, link and migrations, and with prompt_logprobs if the
   // request asked for it. For several answers, the object has request_id, model, answers, and
