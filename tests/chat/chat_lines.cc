@@ -1,18 +1,21 @@
 // Renders chat templates for tests/chat/check_chat_templates. Each line of the standard input is a
-// JSON object: "template", "variables", "now" in seconds. Each line of the standard output is one
-// too: "text" and "from_template", the ranges of bytes that the template wrote, or "error" and
-// "code".
+// JSON object: "template", "variables", "now" in seconds, and optionally "tokenizer", the path of a
+// tokenizer.json. Each line of the standard output is one too: "text", "from_template", the ranges
+// of bytes that the template wrote, and "ids" if there is a tokeniser, or "error" and "code".
 #include <iostream>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 #include "common/chat/chat_json.h"
 #include "common/chat/chat_template.h"
 #include "common/chat/python_text.h"
+#include "common/tokenizer/tokenizer.h"
 
 namespace baton {
 namespace {
@@ -43,19 +46,38 @@ absl::StatusOr<RenderedText> RenderLine(const ChatDict& line) {
   return (*chat_template)->Render(variables, RenderLimits{}, clock);
 }
 
+// Returns the ids of a rendered chat, as a router makes them.
+absl::StatusOr<std::vector<TokenId>> IdsOf(const RenderedText& rendered, const std::string& path) {
+  static auto* const loaded = new std::map<std::string, std::unique_ptr<const Tokenizer>>;
+  std::unique_ptr<const Tokenizer>& tokenizer = (*loaded)[path];
+  if (tokenizer == nullptr) {
+    ASSIGN_OR_RETURN(tokenizer, Tokenizer::FromFile(path));
+  }
+  return tokenizer->Encode(rendered.text,
+                           {.add_special = false, .special_ranges = rendered.from_template});
+}
+
+std::string ErrorLine(const absl::Status& status) {
+  return absl::StrCat("{\"error\": ", JsonString(status.message()),
+                      ", \"code\": ", JsonString(absl::StatusCodeToString(status.code())), "}");
+}
+
 std::string AnswerLine(const std::string& text) {
   const auto line = ParseChatJson(text);
   const auto rendered = line.ok() ? RenderLine(line->AsDict()) : line.status();
-  if (!rendered.ok()) {
-    return absl::StrCat("{\"error\": ", JsonString(rendered.status().message()), ", \"code\": ",
-                        JsonString(absl::StatusCodeToString(rendered.status().code())), "}");
-  }
+  if (!rendered.ok()) return ErrorLine(rendered.status());
   const std::string ranges =
       absl::StrJoin(rendered->from_template, ", ", [](std::string* out, const TextRange& range) {
         absl::StrAppend(out, "[", range.begin, ", ", range.end, "]");
       });
+  std::string ids;
+  if (const ChatValue* const path = line->AsDict().Find("tokenizer")) {
+    const auto encoded = IdsOf(*rendered, path->AsText().Utf8());
+    if (!encoded.ok()) return ErrorLine(encoded.status());
+    ids = absl::StrCat(", \"ids\": [", absl::StrJoin(*encoded, ", "), "]");
+  }
   return absl::StrCat("{\"text\": ", JsonString(rendered->text), ", \"from_template\": [", ranges,
-                      "]}");
+                      "]", ids, "}");
 }
 
 }  // namespace
