@@ -15,10 +15,12 @@ namespace baton {
 namespace {
 
 constexpr char kHelp[] =
-    "/system TEXT   what the model should know or do; without TEXT: nothing\n"
+    "/system TEXT   what the model should know or do; without TEXT: takes it back\n"
     "/reset         begins a new conversation, with the same /system\n"
     "/timing        prints how much time each phase of an answer took, or stops that\n"
-    "/exit          ends; so does Ctrl-D. Ctrl-C ends an answer alone\n";
+    "/exit          ends, as Ctrl-D does\n"
+    "Ctrl-C ends the answer that is coming and keeps what came of it; if none is coming, it ends\n"
+    "the program. Each line is a message\n";
 
 v1::ChatMessage Message(absl::string_view role, absl::string_view text) {
   v1::ChatMessage message;
@@ -50,8 +52,9 @@ ChatSession::Next ChatSession::Command(absl::string_view line) {
   if (name == "/exit" || name == "/quit" || name == "/bye") return Next::kEnd;
   if (name == "/system") {
     SetSystem(rest);
-    outside_.note(rest.empty() ? "the model gets no system message\n"
-                               : "the model gets this as the system message from now on\n");
+    outside_.note(rest.empty()
+                      ? "your system message is taken back; the model's template may have its own\n"
+                      : "the model gets this as the system message from now on\n");
   } else if (name == "/reset") {
     const bool keep = HasSystem(chat_);
     chat_.mutable_messages()->DeleteSubrange(keep ? 1 : 0, chat_.messages_size() - (keep ? 1 : 0));

@@ -82,7 +82,7 @@ TEST_F(ChatSessionTest, TheSystemStaysInFront) {
   noted_ = "";
   Take("/system");
   EXPECT_THAT(Messages(session_.history()), ElementsAre());
-  EXPECT_EQ(noted_, "the model gets no system message\n");
+  EXPECT_EQ(noted_, "your system message is taken back; the model's template may have its own\n");
   EXPECT_EQ(requests_.size(), 1u);
 }
 

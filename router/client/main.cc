@@ -441,6 +441,9 @@ absl::Status Health(RouterCalls* calls) {
   return absl::OkStatus();
 }
 
+// Longest line that Linux' terminals give to a program, in bytes without the end of the line.
+constexpr size_t kTerminalLine = 4095;
+
 // Reads lines until the end of the input. If a person types them, an answer that fails is only
 // told; otherwise it ends the program.
 absl::Status Chat(RouterCalls* calls, const v1::GenerateRequest& base, const std::string& router) {
@@ -455,11 +458,21 @@ absl::Status Chat(RouterCalls* calls, const v1::GenerateRequest& base, const std
        .print = Print,
        .note = note,
        .router = router});
-  if (person) note("/help prints the commands; Ctrl-D ends\n");
+  if (person) {
+    ASSIGN_OR_RETURN(const v1::ListModelsResponse models, calls->ListModels());
+    const std::string name = models.models_size() > 0 ? models.models(0).name() : "the model";
+    note(absl::StrCat("a conversation with ", name, "; /help prints the commands; Ctrl-D ends\n"));
+  }
   std::string line;
   while (true) {
     if (person) note("> ");
     if (!std::getline(std::cin, line)) break;
+    if (person && line.size() >= kTerminalLine) {
+      note(absl::StrCat("the line was not sent: a terminal gives at most ", kTerminalLine,
+                        " bytes of one, so its end may be lost; put it into a file, and send it "
+                        "with generate --chat=yes - < FILE\n"));
+      continue;
+    }
     const ChatSession::Next next = session.Take(line);
     if (next == ChatSession::Next::kEnd) break;
     if (next == ChatSession::Next::kFailed && !person) std::exit(1);  // The reason was printed.
