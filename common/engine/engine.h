@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "common/engine/plan_rows.h"
 #include "common/engine/step_size.h"
+#include "common/model/forward_pass.h"
 #include "common/model/model.h"
 #include "common/sampling/sampled_token.h"
 #include "common/sampling/sampler.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/model/forward_pass.h"
 #include "common/model/model.h"
 #include "common/sampling/sampling_options.h"
 #include "common/sampling/token_history.h"

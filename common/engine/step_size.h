@@ -1,6 +1,6 @@
 #pragma once
 
-#include "common/model/model_config.h"
+#include "common/model/source/model_config.h"
 #include "kernels/backend/kv_layout.h"
 #include "kernels/backend/step_limits.h"
 

@@ -2,8 +2,8 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/model/model.h"
-#include "common/model/model_config.h"
+#include "common/model/layer_weights.h"
+#include "common/model/source/model_config.h"
 
 namespace baton {
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/model/model_config.h"
+#include "common/model/source/model_config.h"
 #include "common/model/test_folder.h"
 
 namespace baton {

@@ -7,10 +7,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/model/checkpoint.h"
 #include "common/model/model.h"
 #include "common/model/reference_backend.h"
-#include "common/model/safetensors_file.h"
+#include "common/model/source/checkpoint.h"
+#include "common/model/source/safetensors_file.h"
 #include "common/model/test_folder.h"
 
 namespace baton {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/json.h"
+#include "common/model/forward_pass.h"
 #include "common/model/model.h"
 #include "common/model/test_folder.h"
 #include "kernels/cpu/cpu_backend.h"

@@ -1,4 +1,4 @@
-#include "common/model/config_keys.h"
+#include "common/model/source/config_keys.h"
 
 #include <filesystem>
 #include <map>
@@ -10,8 +10,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/model/model_config.h"
-#include "common/model/model_family.h"
+#include "common/model/source/model_config.h"
+#include "common/model/source/model_family.h"
 #include "common/model/test_folder.h"
 
 namespace baton {

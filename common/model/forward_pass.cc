@@ -1,3 +1,5 @@
+#include "common/model/forward_pass.h"
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -6,7 +8,6 @@
 #include "common/base/check.h"
 #include "common/base/pulse.h"
 #include "common/base/status_macros.h"
-#include "common/model/model.h"
 
 namespace baton {
 namespace {

@@ -1,3 +1,5 @@
+#include "common/model/forward_pass.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "common/model/generation_config.h"
+#include "common/model/source/generation_config.h"
 
 #include <functional>
 #include <map>
@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/model/model_config.h"
+#include "common/model/source/model_config.h"
 #include "common/model/test_folder.h"
 
 namespace baton {

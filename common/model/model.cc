@@ -19,7 +19,6 @@
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
 #include "common/model/architecture.h"
-#include "common/model/odd_tensors.h"
 #include "common/model/random_weights.h"
 
 namespace baton {
@@ -342,16 +341,6 @@ absl::Status Model::Parts::LoadAll(Backend* backend, const Progress& progress) {
 
 Model::Model(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Model::~Model() = default;
-
-absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path, bool with_checkpoint) {
-  ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(path));
-  ModelFolder folder{.config = std::move(config), .checkpoint = std::nullopt, .warnings = {}};
-  if (!with_checkpoint) return folder;
-  ASSIGN_OR_RETURN(folder.checkpoint, Checkpoint::Open(path));
-  RETURN_IF_ERROR(SettleOddTensors(&folder.config, &*folder.checkpoint, &folder.warnings));
-  RETURN_IF_ERROR(Model::CheckTensors(folder.config, *folder.checkpoint));
-  return folder;
-}
 
 absl::StatusOr<std::unique_ptr<const Model>> Model::Load(ModelFolder folder, Backend* backend,
                                                          const Progress& progress) {

@@ -1,4 +1,4 @@
-#include "common/model/model_config.h"
+#include "common/model/source/model_config.h"
 
 #include <filesystem>
 #include <fstream>
@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/model/model_family.h"
+#include "common/model/source/model_family.h"
 #include "common/model/test_folder.h"
 
 namespace baton {

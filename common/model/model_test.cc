@@ -9,9 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/scratch_folder.h"
-#include "common/model/checkpoint.h"
+#include "common/model/forward_pass.h"
 #include "common/model/reference_backend.h"
-#include "common/model/safetensors_file.h"
+#include "common/model/source/checkpoint.h"
+#include "common/model/source/safetensors_file.h"
 #include "common/model/test_folder.h"
 
 namespace baton {

@@ -17,8 +17,8 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/model/architecture.h"
-#include "common/model/rope_config.h"
-#include "kernels/backend/element.h"
+#include "common/model/source/rope_config.h"
+#include "kernels/formats/element.h"
 
 namespace baton {
 namespace {

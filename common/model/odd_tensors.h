@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/model/checkpoint.h"
-#include "common/model/model_config.h"
+#include "common/model/source/checkpoint.h"
+#include "common/model/source/model_config.h"
 
 namespace baton {
 

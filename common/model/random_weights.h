@@ -3,7 +3,8 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "common/model/model.h"
+#include "common/model/tensor_shape.h"
+#include "kernels/formats/dtype.h"
 
 namespace baton {
 

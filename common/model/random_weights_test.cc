@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/model/forward_pass.h"
 #include "common/model/reference_backend.h"
 #include "common/model/test_folder.h"
 

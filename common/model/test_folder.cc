@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
+#include "common/model/forward_pass.h"
 #include "common/model/model.h"
 #include "common/model/reference_backend.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/json.h"
 #include "common/base/scratch_folder.h"
-#include "common/model/model_config.h"
+#include "common/model/source/model_config.h"
 
 namespace baton {
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/model/forward_pass.h"
 #include "common/model/model.h"
 #include "kernels/cuda/step_memory.h"
 #include "kv_transfer/kv_meta.h"

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/log.h"
 #include "common/engine/step_size.h"
-#include "common/model/model_config.h"
+#include "common/model/source/model_config.h"
 #include "kernels/backend/kv_layout.h"
 #include "kernels/device/runtime/device_runtime.h"
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/byte_size.h"
+#include "common/model/forward_pass.h"
 #include "common/model/model.h"
 #include "kv_transfer/kv_meta.h"
 

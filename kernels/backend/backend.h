@@ -12,9 +12,9 @@
 #include "common/base/status_macros.h"
 #include "common/base/types.h"
 #include "kernels/backend/backend_sample.h"
-#include "kernels/backend/dtype.h"
 #include "kernels/backend/kv_layout.h"
 #include "kernels/backend/step_limits.h"
+#include "kernels/formats/dtype.h"
 
 namespace baton {
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/types.h"
-#include "kernels/backend/dtype.h"
+#include "kernels/formats/dtype.h"
 
 namespace baton {
 

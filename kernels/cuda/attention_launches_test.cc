@@ -8,13 +8,13 @@
 
 #include "common/base/status_macros.h"
 #include "gtest/gtest.h"
-#include "kernels/backend/element.h"
 #include "kernels/cuda/kernels/attention_choice.h"
 #include "kernels/cuda/layer_pages.h"
 #include "kernels/cuda/step_memory.h"
 #include "kernels/cuda/step_upload.h"
 #include "kernels/cuda/test_device.h"
 #include "kernels/device/emulated/emulated_runtime.h"
+#include "kernels/formats/element.h"
 
 namespace baton {
 namespace {

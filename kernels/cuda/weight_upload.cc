@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "kernels/backend/element.h"
+#include "kernels/formats/element.h"
 
 namespace baton {
 

@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "common/base/block_name.h"
 #include "common/base/types.h"
-#include "common/model/rope_config.h"
+#include "common/model/source/rope_config.h"
 #include "router/core/core_events.h"
 
 namespace baton {

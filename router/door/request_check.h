@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/chat/chat_renderer.h"
-#include "common/model/model_config.h"
+#include "common/model/source/model_config.h"
 #include "common/tokenizer/tokenizer.h"
 #include "router/core/core_events.h"
 #include "router/door/client_request.h"

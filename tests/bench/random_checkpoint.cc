@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/json.h"
+#include "common/model/model.h"
 #include "common/model/random_weights.h"
 
 namespace baton {

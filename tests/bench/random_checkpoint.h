@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/model/model_config.h"
+#include "common/model/source/model_config.h"
 
 namespace baton {
 

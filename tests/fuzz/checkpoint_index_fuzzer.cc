@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/model/checkpoint.h"
+#include "common/model/source/checkpoint.h"
 #include "tests/fuzz/memory_folder.h"
 
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/string_view.h"
 #include "common/base/check.h"
-#include "common/model/model_config.h"
+#include "common/model/source/model_config.h"
 #include "tests/fuzz/memory_folder.h"
 
 // The input is a config.json. If the input has a zero byte, the bytes after the first zero byte are

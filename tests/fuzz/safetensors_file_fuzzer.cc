@@ -1,7 +1,7 @@
 #include <cstdint>
 
 #include "common/base/check.h"
-#include "common/model/safetensors_file.h"
+#include "common/model/source/safetensors_file.h"
 #include "tests/fuzz/memory_folder.h"
 
 // The input is a *.safetensors file.

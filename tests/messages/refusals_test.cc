@@ -74,7 +74,7 @@ std::vector<RefusalRow> ReadRefusals() {
 // forward pass, whose errors are about a step.
 std::vector<std::string> SourcesThatRefuse() {
   std::vector<std::string> paths;
-  for (const char* folder : {"common/model", "common/tokenizer"}) {
+  for (const char* folder : {"common/model", "common/model/source", "common/tokenizer"}) {
     for (const auto& entry : fs::directory_iterator(fs::path(BATON_SOURCE_DIR) / folder)) {
       const std::string name = entry.path().filename();
       if (!absl::EndsWith(name, ".cc") && !absl::EndsWith(name, ".h")) continue;

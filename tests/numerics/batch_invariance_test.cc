@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/hash.h"
+#include "common/model/forward_pass.h"
 #include "common/model/model.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/numerics/numerics_case.h"

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "kernels/backend/dtype.h"
+#include "kernels/formats/dtype.h"
 
 namespace baton {
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/model/checkpoint.h"
+#include "common/model/source/checkpoint.h"
 #include "tests/numerics/long_model.h"
 
 namespace baton {

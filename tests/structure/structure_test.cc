@@ -44,6 +44,7 @@ const std::map<std::string, int>& Levels() {
       {"common/tokenizer", 1},
       {"common/up", 1},
       {"common/chat", 2},
+      {"kernels/formats", 1},
       {"kernels/mutations", 2},
       // A header of this module names a class of common/sampling, whose level is 1.
       {"kernels/backend", 2},
@@ -65,6 +66,7 @@ const std::map<std::string, int>& Levels() {
       {"kv_transfer/device", 8},
       {"kv_transfer", 9},
       {"common/kv_cache", 11},
+      {"common/model/source", 2},
       {"common/model", 11},
       {"common/engine", 12},
       {"common/worker", 13},  // Parts that both worker programs share.
@@ -117,9 +119,8 @@ const std::map<std::string, int>& Levels() {
 // workers share needs kernels, and moves KV.
 const std::set<std::pair<std::string, std::string>>& EdgesOutOfCommon() {
   static const auto* edges = new std::set<std::pair<std::string, std::string>>{
-      {"common/model", "kernels"},
-      {"common/engine", "kernels"},
-      {"common/worker", "kernels"},
+      {"common/model", "kernels"},      {"common/model/source", "kernels"},
+      {"common/engine", "kernels"},     {"common/worker", "kernels"},
       {"common/worker", "kv_transfer"},
   };
   return *edges;

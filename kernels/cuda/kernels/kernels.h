@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <iterator>
 
-#include "kernels/backend/dtype.h"
 #include "kernels/device/runtime/kernel.h"
+#include "kernels/formats/dtype.h"
 
 namespace baton {
 

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/backend/element.h"
+#include "kernels/formats/element.h"
 
 namespace baton {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "kernels/backend/dtype.h"
 #include "kernels/backend/kv_layout.h"
 #include "kernels/cuda/kernels/kernels.h"
 #include "kernels/cuda/kernels/launches.h"
@@ -19,6 +18,7 @@
 #include "kernels/device/runtime/kernel.h"
 #include "kernels/device/simt/memory_map.h"
 #include "kernels/device/simt/run_grid.h"
+#include "kernels/formats/dtype.h"
 
 namespace baton {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/backend/element.h"
+#include "kernels/formats/element.h"
 
 namespace baton {
 namespace {

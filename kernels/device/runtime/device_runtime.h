@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "kernels/backend/dtype.h"
 #include "kernels/device/runtime/kernel.h"
+#include "kernels/formats/dtype.h"
 
 namespace baton {
 

@@ -1,4 +1,4 @@
-#include "kernels/backend/element.h"
+#include "kernels/formats/element.h"
 
 #include <cstring>
 

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/base/types.h"
-#include "common/model/config_keys.h"
+#include "common/model/source/config_keys.h"
 
 namespace baton {
 

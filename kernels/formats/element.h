@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/backend/dtype.h"
+#include "kernels/formats/dtype.h"
 
 namespace baton {
 

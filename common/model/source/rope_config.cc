@@ -1,4 +1,4 @@
-#include "common/model/rope_config.h"
+#include "common/model/source/rope_config.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/model/json_reader.h"
+#include "common/model/source/json_reader.h"
 
 namespace baton {
 namespace {

@@ -1,11 +1,11 @@
-#include "common/model/config_keys.h"
+#include "common/model/source/config_keys.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/model/json_reader.h"
+#include "common/model/source/json_reader.h"
 
 namespace baton {
 namespace {

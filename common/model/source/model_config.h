@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/types.h"
-#include "common/model/generation_config.h"
-#include "common/model/rope_config.h"
+#include "common/model/source/generation_config.h"
+#include "common/model/source/rope_config.h"
 
 namespace baton {
 

@@ -1,4 +1,4 @@
-#include "common/model/json_reader.h"
+#include "common/model/source/json_reader.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -14,7 +14,7 @@
 #include "common/base/json.h"
 #include "common/base/lfs_pointer.h"
 #include "common/base/status_macros.h"
-#include "common/model/folder_advice.h"
+#include "common/model/source/folder_advice.h"
 
 namespace baton {
 namespace {

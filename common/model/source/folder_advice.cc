@@ -1,4 +1,4 @@
-#include "common/model/folder_advice.h"
+#include "common/model/source/folder_advice.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,7 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/model/json_reader.h"
+#include "common/model/source/json_reader.h"
 
 namespace baton {
 namespace {

@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/model/safetensors_file.h"
-#include "kernels/backend/dtype.h"
+#include "common/model/source/safetensors_file.h"
+#include "kernels/formats/dtype.h"
 
 namespace baton {
 

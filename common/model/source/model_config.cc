@@ -1,4 +1,4 @@
-#include "common/model/model_config.h"
+#include "common/model/source/model_config.h"
 
 #include <algorithm>
 #include <limits>
@@ -10,11 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
-#include "common/model/config_keys.h"
-#include "common/model/folder_advice.h"
-#include "common/model/generation_config.h"
-#include "common/model/json_reader.h"
-#include "common/model/model_family.h"
+#include "common/model/source/config_keys.h"
+#include "common/model/source/folder_advice.h"
+#include "common/model/source/generation_config.h"
+#include "common/model/source/json_reader.h"
+#include "common/model/source/model_family.h"
 
 namespace baton {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/model/checkpoint.h"
+#include "common/model/source/checkpoint.h"
 
 #include <map>
 #include <utility>
@@ -7,8 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/model/folder_advice.h"
-#include "common/model/json_reader.h"
+#include "common/model/source/folder_advice.h"
+#include "common/model/source/json_reader.h"
 
 namespace baton {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/model/model_family.h"
+#include "common/model/source/model_family.h"
 
 namespace baton {
 

@@ -1,4 +1,4 @@
-#include "common/model/safetensors_file.h"
+#include "common/model/source/safetensors_file.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -20,7 +20,7 @@
 #include "common/base/json_value.h"
 #include "common/base/lfs_pointer.h"
 #include "common/base/status_macros.h"
-#include "common/model/folder_advice.h"
+#include "common/model/source/folder_advice.h"
 
 namespace baton {
 namespace {

@@ -1,12 +1,12 @@
-#include "common/model/generation_config.h"
+#include "common/model/source/generation_config.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
-#include "common/model/json_reader.h"
-#include "common/model/model_config.h"
+#include "common/model/source/json_reader.h"
+#include "common/model/source/model_config.h"
 
 namespace baton {
 namespace {

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/model/source/checkpoint.h"
+#include "common/model/source/model_config.h"
+
+namespace baton {
+
+// The configuration and the tensor table of a Hugging Face folder, without the weights. A worker
+// reads the folder once and passes this object on.
+struct ModelFolder {
+  ModelConfig config;
+  std::optional<Checkpoint> checkpoint;  // absent if the weights do not come from the folder
+  std::vector<std::string> warnings;     // for the log, from SettleOddTensors()
+
+  // Reads config.json and, with `with_checkpoint`, the tables of *.safetensors (one file, or
+  // several with an index). Returns InvalidArgument if the tensors are not those of the model; the
+  // message names the file, the tensor, what was expected and what was found. Other errors are
+  // those of ReadModelConfig and Checkpoint::Open.
+  static absl::StatusOr<ModelFolder> Open(const std::string& path, bool with_checkpoint = true);
+};
+
+}  // namespace baton
