@@ -184,7 +184,8 @@ TEST_F(HttpDoorTest, AChatIsRenderedWithTheModelsTemplate) {
   Serve();
   const json messages = {{{"role", "user"}, {"content", "Why is the <|user|> sky blue?"}}};
   const json there = json::parse(Ask(Post("/tokenize", json{{"messages", messages}}.dump())).body);
-  const auto plain = DemoTokenizer().Encode("Why is the <|user|> sky blue?", {.add_special = false});
+  const auto plain =
+      DemoTokenizer().Encode("Why is the <|user|> sky blue?", {.add_special = false});
   const auto before = DemoTokenizer().Encode("<|begin_of_text|><|user|>",
                                              {.parse_special = true, .add_special = false});
   const auto behind = DemoTokenizer().Encode("<|end_of_turn|><|assistant|>",
@@ -220,8 +221,7 @@ TEST_F(HttpDoorTest, AChatNeedsATemplate) {
   Serve();
   const json hello = {{"messages", {{{"role", "user"}, {"content", "Hello"}}}}};
   for (const char* const path : {kChats, "/tokenize"}) {
-    EXPECT_EQ(Refused(Post(path, hello.dump()), 400, "messages"),
-              "the model has no chat template");
+    EXPECT_EQ(Refused(Post(path, hello.dump()), 400, "messages"), "the model has no chat template");
   }
   // A stream that can't begin is refused by its status.
   json stream = hello;

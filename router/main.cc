@@ -1,12 +1,8 @@
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <unistd.h>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/ascii.h"
@@ -18,18 +14,15 @@
 #include "common/base/log.h"
 #include "common/base/program.h"
 #include "common/base/random.h"
-#include "common/chat/chat_renderer.h"
 #include "common/metrics/metrics_flag.h"
 #include "common/metrics/process_metrics.h"
-#include "common/model/source/folder_advice.h"
-#include "common/model/source/model_config.h"
 #include "common/rpc/connection_acceptor.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/serving_mode.h"
-#include "common/tokenizer/tokenizer.h"
 #include "router/core/routing_policy.h"
 #include "router/core/worker_caches.h"
+#include "router/model_text.h"
 #include "router/router_metrics.h"
 #include "router/router_server.h"
 
@@ -49,9 +42,9 @@ ABSL_FLAG(std::string, api_key_file, "",
           "file with the API keys that clients may use, one a line, read again when it changes; "
           "default: the key in $BATON_API_KEY, or none");
 ABSL_FLAG(std::string, model, "",
-          "Hugging Face folder with tokenizer.json and config.json (required)");
+          "Hugging Face folder with tokenizer.json and config.json, or GGUF file (required)");
 ABSL_FLAG(std::string, model_name, "",
-          "name of the model for clients, 1 to 200 bytes; default: the folder's name");
+          "name of the model for clients, 1 to 200 bytes; default: the folder's or file's name");
 ABSL_FLAG(std::string, generation_config, "auto",
           "auto: what a request leaves open is as in generation_config.json of the folder; ignore: "
           "that file is not read");
@@ -365,15 +358,6 @@ RouterServer::Options OptionsFromFlags() {
       CheckedTime("leg-silence-limit", absl::GetFlag(FLAGS_leg_silence_limit), ms);
   return options;
 }
-
-// Returns the name of the folder, also for a path that ends in a slash ("models/demo/"). Empty if
-// there is no such folder.
-std::string FolderName(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::path path = std::filesystem::canonical(folder, error);
-  return error ? "" : path.filename().string();
-}
-
 int Main(int argc, char** argv) {
   BlockStopSignals();
   RaiseDescriptorLimit();
@@ -387,57 +371,37 @@ int Main(int argc, char** argv) {
   MetricRegistry metrics;
   std::unique_ptr<MetricsServer> metrics_server = ListenForMetrics();
 
-  const std::string folder = absl::GetFlag(FLAGS_model);
-  if (folder.empty()) RefuseToStart("--model is missing; it takes a Hugging Face folder");
-  absl::StatusOr<ModelConfig> config = ReadModelConfig(folder);
-  if (!config.ok()) RefuseToStart(absl::StrCat("--model: ", config.status().message()));
+  const std::string path = absl::GetFlag(FLAGS_model);
+  if (path.empty()) {
+    RefuseToStart("--model is missing; it takes a Hugging Face folder or a GGUF file");
+  }
   const std::string generation = absl::GetFlag(FLAGS_generation_config);
   if (generation != "auto" && generation != "ignore") {
     RefuseToStart(
         absl::StrCat("--generation-config is '", generation, "'; it takes auto or ignore"));
   }
-  if (generation == "auto") {
-    const absl::Status read = ReadGenerationConfig(folder, &*config);
-    if (!read.ok()) RefuseToStart(absl::StrCat("--model: ", read.message()));
-  }
-  const std::string tokenizer_path = folder + "/tokenizer.json";
-  if (access(tokenizer_path.c_str(), R_OK) != 0) {
-    const absl::Status why = errno == ENOENT ? MissingModelFile(folder, "tokenizer.json")
-                                             : ModelFileError(errno, tokenizer_path);
-    RefuseToStart(absl::StrCat("--model: ", why.message()));
-  }
-  const auto tokenizer = Tokenizer::FromFile(tokenizer_path);
-  if (!tokenizer.ok()) RefuseToStart(absl::StrCat("--model: ", tokenizer.status().message()));
-  for (const std::string& warning : (*tokenizer)->warnings()) {
-    Log(Severity::kWarning, "odd_tokenizer", {{"because", warning}});
-  }
-  if ((*tokenizer)->vocab_size() > config->vocab) {
-    Log(Severity::kWarning, "odd_tokenizer",
-        {{"because", absl::StrCat(tokenizer_path, ": has ids up to ",
-                                  (*tokenizer)->vocab_size() - 1, ", config.json a vocab_size of ",
-                                  config->vocab, ": texts that need a higher id are refused")}});
-  }
+  const absl::StatusOr<ModelText> text =
+      OpenModelText(path, generation == "auto", absl::GetFlag(FLAGS_chat_template));
+  if (!text.ok()) RefuseToStart(text.status().message());
+  const ModelConfig& config = text->config;
   options.model.name = absl::GetFlag(FLAGS_model_name);
-  if (options.model.name.empty()) options.model.name = FolderName(folder);
+  if (options.model.name.empty()) options.model.name = text->name;
   if (options.model.name.empty() || options.model.name.size() > 200) {
     RefuseToStart(
         absl::StrCat("--model-name is '", options.model.name, "'; it takes 1 to 200 bytes"));
   }
-  for (const std::string& warning : config->warnings) {
+  for (const std::string& warning : config.warnings) {
     Log(Severity::kWarning, "model_setting_ignored", {{"because", warning}});
   }
-  if (config->generation.max_new_tokens || config->generation.max_length) {
-    const std::string file = folder + "/generation_config.json";
+  if (config.generation.max_new_tokens || config.generation.max_length) {
     Log(Severity::kInfo, "default_max_tokens",
-        {{"file", std::filesystem::exists(file) ? file : folder + "/config.json"},
-         {"max_new_tokens", config->generation.max_new_tokens.value_or(0)},
-         {"max_length", config->generation.max_length.value_or(0)}});
+        {{"file", text->defaults_file},
+         {"max_new_tokens", config.generation.max_new_tokens.value_or(0)},
+         {"max_length", config.generation.max_length.value_or(0)}});
   }
-  options.model.config = *config;
-  options.model.tokenizer = tokenizer->get();
-  const auto chat = ChatRenderer::Load(folder, absl::GetFlag(FLAGS_chat_template));
-  if (!chat.ok()) RefuseToStart(chat.status().message());
-  options.model.chat = chat->get();
+  options.model.config = config;
+  options.model.tokenizer = text->tokenizer.get();
+  options.model.chat = text->chat.get();
 
   if (absl::GetFlag(FLAGS_http_metrics))
     options.http.metrics = [&metrics] { return metrics.Text(); };
@@ -446,10 +410,10 @@ int Main(int argc, char** argv) {
   Log(Severity::kInfo, "router",
       {{"version", kVersion},
        {"model", options.model.name},
-       {"architecture", config->architecture},
-       {"context_tokens", config->context},
-       {"vocab", config->vocab},
-       {"chat_template", (*chat)->description()},
+       {"architecture", config.architecture},
+       {"context_tokens", config.context},
+       {"vocab", config.vocab},
+       {"chat_template", text->chat->description()},
        {"mode", absl::GetFlag(FLAGS_mode)},
        {"policy", RoutingPolicyName(options.core.policy)},
        {"serve_identity", options.core.serve_identity.ToString()},

@@ -47,12 +47,13 @@ std::optional<absl::string_view> TextOfToken(const JsonValue& value) {
   return content ? content->String() : std::nullopt;
 }
 
-// Appends the special tokens that a file names to `tokens`, with the origin of the template.
-void AddSpecialTokens(const JsonValue& file, ChatVariables* tokens) {
+// Appends the special tokens that a file names to `tokens`.
+void AddSpecialTokens(const JsonValue& file,
+                      std::vector<std::pair<std::string, std::string>>* tokens) {
   const auto add = [&](absl::string_view name, const JsonValue& value) {
     const auto text = TextOfToken(value);
     if (!text) return;
-    tokens->emplace_back(std::string(name), ChatValue::Text(*text, TextOrigin::kTemplate));
+    tokens->emplace_back(std::string(name), std::string(*text));
   };
   for (const absl::string_view name : kSpecialNames) {
     if (const auto value = file.Member(name)) add(name, *value);
@@ -65,6 +66,35 @@ void AddSpecialTokens(const JsonValue& file, ChatVariables* tokens) {
         })
         .IgnoreError();
   }
+}
+
+// Reads the templates that have files of their own in a folder.
+void ReadTemplates(const std::string& folder, std::map<std::string, std::string>* templates) {
+  if (auto source = ReadFile(absl::StrCat(folder, "/chat_template.jinja"))) {
+    templates->insert_or_assign(kDefault, *std::move(source));
+  }
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           absl::StrCat(folder, "/additional_chat_templates"), error)) {
+    if (entry.path().extension() != ".jinja") continue;
+    if (auto source = ReadFile(entry.path())) {
+      templates->insert_or_assign(entry.path().stem(), *std::move(source));
+    }
+  }
+}
+
+// Reads the templates in tokenizer_config.json: one, or several with names.
+absl::Status ReadTemplates(const JsonValue& config, std::map<std::string, std::string>* templates) {
+  const auto given = config.Member("chat_template");
+  if (!given) return absl::OkStatus();
+  if (given->String()) templates->insert_or_assign(kDefault, std::string(*given->String()));
+  return given->ForEachElement([&](const JsonValue& named) {
+    const auto name = named.Member("name"), source = named.Member("template");
+    if (name && name->String() && source && source->String()) {
+      templates->insert_or_assign(std::string(*name->String()), std::string(*source->String()));
+    }
+    return absl::OkStatus();
+  });
 }
 
 // Returns a text without the white space at its beginning, if `front` is true, and at its end, as
@@ -129,6 +159,29 @@ absl::Status FailureOf(const absl::Status& status) {
 
 absl::StatusOr<std::unique_ptr<const ChatRenderer>> ChatRenderer::Load(const std::string& folder,
                                                                        const std::string& choice) {
+  ChatSources sources;
+  if (choice == "none") return FromSources(sources, choice);
+  ASSIGN_OR_RETURN(const auto config, ReadJson(absl::StrCat(folder, "/tokenizer_config.json")));
+  if (config != nullptr) {
+    AddSpecialTokens(config->root(), &sources.special_tokens);
+    // Older folders have some of the names in a file of their own.
+    if (!config->root().Member("added_tokens_decoder")) {
+      ASSIGN_OR_RETURN(const auto older,
+                       ReadJson(absl::StrCat(folder, "/special_tokens_map.json")));
+      if (older != nullptr) AddSpecialTokens(older->root(), &sources.special_tokens);
+    }
+  }
+  if (choice == "auto") {
+    ReadTemplates(folder, &sources.templates);
+    if (sources.templates.empty() && config != nullptr) {
+      RETURN_IF_ERROR(ReadTemplates(config->root(), &sources.templates));
+    }
+  }
+  return FromSources(sources, choice);
+}
+
+absl::StatusOr<std::unique_ptr<const ChatRenderer>> ChatRenderer::FromSources(
+    const ChatSources& sources, const std::string& choice) {
   auto renderer = std::unique_ptr<ChatRenderer>(new ChatRenderer());
   if (choice == "none") {
     renderer->usable_ =
@@ -136,19 +189,12 @@ absl::StatusOr<std::unique_ptr<const ChatRenderer>> ChatRenderer::Load(const std
     renderer->description_ = "none, by --chat-template";
     return renderer;
   }
-  ASSIGN_OR_RETURN(const auto config, ReadJson(absl::StrCat(folder, "/tokenizer_config.json")));
-  if (config != nullptr) {
-    // Older folders have some of the names in a file of their own.
-    if (!config->root().Member("added_tokens_decoder")) {
-      ASSIGN_OR_RETURN(const auto older,
-                       ReadJson(absl::StrCat(folder, "/special_tokens_map.json")));
-      AddSpecialTokens(config->root(), &renderer->special_tokens_);
-      if (older != nullptr) AddSpecialTokens(older->root(), &renderer->special_tokens_);
-    } else {
-      AddSpecialTokens(config->root(), &renderer->special_tokens_);
-    }
+  for (const auto& [name, text] : sources.special_tokens) {
+    renderer->special_tokens_.emplace_back(name, ChatValue::Text(text, TextOrigin::kTemplate));
   }
-  if (choice != "auto") {
+  if (choice == "auto") {
+    for (const auto& [name, source] : sources.templates) renderer->Add(name, source);
+  } else {
     const auto source = ReadFile(choice);
     if (!source) {
       return absl::NotFoundError(
@@ -162,37 +208,9 @@ absl::StatusOr<std::unique_ptr<const ChatRenderer>> ChatRenderer::Load(const std
       return absl::InvalidArgumentError(
           absl::StrCat("--chat-template: ", choice, ": ", parsed.message()));
     }
-  } else {
-    RETURN_IF_ERROR(renderer->ReadFolder(folder));
-    if (renderer->templates_.empty() && config != nullptr) {
-      const auto given = config->root().Member("chat_template");
-      if (given && given->String()) renderer->Add(kDefault, *given->String());
-      if (given) {
-        RETURN_IF_ERROR(given->ForEachElement([&](const JsonValue& named) {
-          const auto name = named.Member("name"), source = named.Member("template");
-          if (name && name->String() && source && source->String()) {
-            renderer->Add(std::string(*name->String()), *source->String());
-          }
-          return absl::OkStatus();
-        }));
-      }
-    }
   }
   renderer->Describe();
   return renderer;
-}
-
-absl::Status ChatRenderer::ReadFolder(const std::string& folder) {
-  if (const auto source = ReadFile(absl::StrCat(folder, "/chat_template.jinja"))) {
-    Add(kDefault, *source);
-  }
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           absl::StrCat(folder, "/additional_chat_templates"), error)) {
-    if (entry.path().extension() != ".jinja") continue;
-    if (const auto source = ReadFile(entry.path())) Add(entry.path().stem(), *source);
-  }
-  return absl::OkStatus();
 }
 
 void ChatRenderer::Add(const std::string& name, absl::string_view source) {

@@ -16,6 +16,13 @@
 
 namespace baton {
 
+// The templates of a model and what they need, as texts.
+struct ChatSources {
+  std::map<std::string, std::string> templates;  // Keyed by name: "default", "tool_use", ...
+  // Special tokens that templates know by name, such as bos_token.
+  std::vector<std::pair<std::string, std::string>> special_tokens;
+};
+
 // Writes conversations as the text of a prompt, with the chat template of a model. Constant once
 // loaded; any thread.
 class ChatRenderer {
@@ -29,6 +36,9 @@ class ChatRenderer {
   // and InvalidArgument if it, or tokenizer_config.json, is malformed.
   static absl::StatusOr<std::unique_ptr<const ChatRenderer>> Load(const std::string& folder,
                                                                   const std::string& choice);
+  // Does the same with templates that were read already. `choice` is as above.
+  static absl::StatusOr<std::unique_ptr<const ChatRenderer>> FromSources(const ChatSources& sources,
+                                                                         const std::string& choice);
 
   // OK, or why every conversation is refused: InvalidArgument.
   const absl::Status& usable() const { return usable_; }
@@ -54,7 +64,6 @@ class ChatRenderer {
     TemplateTraits traits;
   };
   ChatRenderer() = default;
-  absl::Status ReadFolder(const std::string& folder);
   void Add(const std::string& name, absl::string_view source);
   void Describe();
 

@@ -245,8 +245,9 @@ void ForwardPass::ChooseRopes(const ForwardBatch& batch) {
         batch.rope_reach.empty() ? RopeReach(config, tokens, tokens) : batch.rope_reach[i];
     auto [table, is_new] = rope_tables_.try_emplace(reach);
     if (is_new) table->second = RopeInverseFrequency(config, reach);
-    ropes_.push_back(
-        {.inverse_frequency = table->second, .scale = static_cast<float>(config.attention_factor)});
+    ropes_.push_back({.inverse_frequency = table->second,
+                      .scale = static_cast<float>(config.attention_factor),
+                      .interleaved = config.interleaved && !backend_->copies_weights()});
   }
 }
 

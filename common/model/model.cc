@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <new>
 #include <optional>
 #include <tuple>
@@ -9,6 +10,7 @@
 
 #include <sys/resource.h>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -37,6 +39,7 @@ std::string Canonical(const ModelConfig& config) {
                   " windows ", absl::StrJoin(config.windows, ","), " rope ",
                   static_cast<int>(config.rope.type), " from ", config.rope.original_context,
                   " scaled ", bits(config.rope.attention_factor));
+  if (config.rope.interleaved) absl::StrAppend(&text, " interleaved");
   // Writes the frequencies themselves instead of the settings that they are computed from, because
   // pow() may differ between machines. Writes two tables: the one for the shortest sequences, and
   // the one for sequences too long for the first table.
@@ -56,18 +59,18 @@ std::string HashText(absl::string_view text) {
 
 // Hashes all of a small tensor, or evenly spread parts of a large one, including its first and last
 // bytes. Uses read(), so that a truncated file is an error and not a signal.
-absl::StatusOr<uint64_t> SampledHash(const CheckpointTensor& tensor) {
+absl::StatusOr<uint64_t> SampledHash(const WeightTensor& tensor) {
   constexpr uint64_t kRuns = 8;
   constexpr uint64_t kRunBytes = 512;
-  const uint64_t bytes = tensor.entry->bytes;
+  const uint64_t bytes = tensor.bytes;
   char sample[kRuns * kRunBytes];
   if (bytes <= sizeof(sample)) {
-    RETURN_IF_ERROR(tensor.file->Read(tensor.entry->offset, sample, bytes));
+    RETURN_IF_ERROR(tensor.file->Read(tensor.offset, sample, bytes));
     return Hash64(sample, bytes);
   }
   for (uint64_t run = 0; run < kRuns; ++run) {
     const uint64_t at = (bytes - kRunBytes) / (kRuns - 1) * run;
-    const uint64_t offset = tensor.entry->offset + (run + 1 == kRuns ? bytes - kRunBytes : at);
+    const uint64_t offset = tensor.offset + (run + 1 == kRuns ? bytes - kRunBytes : at);
     RETURN_IF_ERROR(tensor.file->Read(offset, sample + run * kRunBytes, kRunBytes));
   }
   return Hash64(sample, sizeof(sample));
@@ -83,18 +86,20 @@ int64_t FaultsOfThread() {
   return usage.ru_minflt + usage.ru_majflt;
 }
 
-constexpr char kTwoModels[] = ": config.json and the weights are of two models";
+std::string TwoModels(const Checkpoint& checkpoint) {
+  return absl::StrCat(": ", checkpoint.settings_name(), " and the weights are of two models");
+}
 constexpr char kNotQuantised[] =
     ": quantised weights, which Baton does not read; serve the model's BF16 or F16 folder";
 
 // Returns a likely reason why the tensor is missing, judging from the tensors that exist.
-absl::string_view WhyMissing(const Checkpoint& checkpoint, absl::string_view name) {
+std::string WhyMissing(const Checkpoint& checkpoint, absl::string_view name) {
   absl::ConsumeSuffix(&name, "weight");
   for (const absl::string_view quantised :
        {"qweight", "weight_packed", "weight_scale", "scales", "weight.absmax"}) {
     if (checkpoint.tensors().contains(absl::StrCat(name, quantised))) return kNotQuantised;
   }
-  return kTwoModels;
+  return TwoModels(checkpoint);
 }
 
 }  // namespace
@@ -111,14 +116,17 @@ struct Model::Parts {
   explicit Parts(const ModelConfig& model_config);
 
   // Returns the tensor `wanted` of `from`, after checking its type and shape.
-  static absl::StatusOr<CheckpointTensor> Find(const Checkpoint& from, const TensorShape& wanted);
+  static absl::StatusOr<WeightTensor> Find(const Checkpoint& from, const TensorShape& wanted);
   // Fills in data and type of the weights that `place` lists, from its tensor in the checkpoint.
   // The sizes of these weights must already be set.
   absl::Status LoadTensor(const Place& place, Backend* backend);
   absl::Status LoadAll(Backend* backend, const Progress& progress);
   // Gives rows of a tensor to the backend. `data` holds the rows, and `place` lists the weights to
   // which they belong.
-  absl::Status LoadRows(const Place& place, DType type, const void* data, Backend* backend);
+  absl::Status LoadRows(const Place& place, WeightFormat format, const void* data,
+                        Backend* backend);
+  bool IsRotated(const Matrix* weight) const;
+  std::vector<std::byte> InOrder(const Matrix& host) const;
   absl::Status MakeAll(const RandomWeights& random, Backend* backend, const Progress& progress);
   // Refuses tensors that the model does not use. For example, a bias that config.json does not
   // announce must not be ignored silently.
@@ -192,8 +200,7 @@ std::vector<Model::Parts::Place> Model::Parts::Places() {
   return places;
 }
 
-absl::StatusOr<CheckpointTensor> Model::Parts::Find(const Checkpoint& from,
-                                                    const TensorShape& wanted) {
+absl::StatusOr<WeightTensor> Model::Parts::Find(const Checkpoint& from, const TensorShape& wanted) {
   const std::string& name = wanted.name;
   const auto found = from.tensors().find(name);
   const std::vector<int64_t> shape = wanted.Dimensions();
@@ -202,54 +209,61 @@ absl::StatusOr<CheckpointTensor> Model::Parts::Find(const Checkpoint& from,
         absl::StrCat(from.path(), ": has no tensor \"", name, "\"; expected one of shape [",
                      absl::StrJoin(shape, ", "), "]", WhyMissing(from, name)));
   }
-  const auto& [file, entry] = found->second;
-  if (!found->second.type()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        file->path(), ": tensor \"", name, "\" has type ", absl::CHexEscape(entry->dtype),
-        "; expected BF16, F16 or F32", absl::StartsWith(entry->dtype, "F8") ? kNotQuantised : ""));
+  const WeightTensor& tensor = found->second;
+  const bool is_matrix = wanted.kind == TensorShape::Kind::kMatrix;
+  if (!tensor.format || (!is_matrix && IsQuantised(*tensor.format))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensor.file->path(), ": tensor \"", name, "\" has type ",
+                     absl::CHexEscape(tensor.type), "; expected ", from.TypesOf(is_matrix),
+                     absl::StartsWith(tensor.type, "F8") ? kNotQuantised : ""));
   }
-  if (entry->shape != shape) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        file->path(), ": tensor \"", name, "\" has shape [", absl::StrJoin(entry->shape, ", "),
-        "]; expected [", absl::StrJoin(shape, ", "), "] by config.json", kTwoModels));
+  if (tensor.shape != shape) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensor.file->path(), ": tensor \"", name, "\" has shape [",
+                     absl::StrJoin(tensor.shape, ", "), "]; expected [", absl::StrJoin(shape, ", "),
+                     "] by ", from.settings_name(), TwoModels(from)));
   }
-  return found->second;
+  return tensor;
 }
 
 absl::Status Model::Parts::LoadTensor(const Place& place, Backend* backend) {
   const std::string& name = place.shape.name;
   const std::vector<int64_t> shape = place.shape.Dimensions();
-  ASSIGN_OR_RETURN(const CheckpointTensor found, Find(checkpoint, place.shape));
-  const auto& [file, entry] = found;
-  const auto type = found.type();
+  ASSIGN_OR_RETURN(const WeightTensor found, Find(checkpoint, place.shape));
+  const WeightFormat format = *found.format;
   ASSIGN_OR_RETURN(const auto sampled, SampledHash(found));
-  table.push_back(absl::StrCat(name, " ", entry->dtype, " ", absl::StrJoin(shape, "x"), " ",
-                               absl::Hex(sampled)));
+  table.push_back(
+      absl::StrCat(name, " ", found.type, " ", absl::StrJoin(shape, "x"), " ", absl::Hex(sampled)));
   if (copied) {
     // Reads the tensor's bytes into the page cache, in file order and with read-ahead. LoadRows
     // alone would read the mapping in another order and without read-ahead.
-    RETURN_IF_ERROR(file->PageIn(*entry, nullptr));
+    RETURN_IF_ERROR(found.PageIn(nullptr));
   }
-  if (auto status = LoadRows(place, *type, file->Bytes(*entry).data(), backend); !status.ok()) {
-    return absl::Status(status.code(), absl::StrCat(file->path(), ": ", status.message()));
+  if (auto status = LoadRows(place, format, found.Bytes().data(), backend); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(found.file->path(), ": ", status.message()));
   }
   used.insert(name);
   if (shape.size() == 2) {
-    (*type == DType::kF32   ? f32_matrices
-     : *type == DType::kF16 ? f16_matrices
-                            : bf16_matrices) = true;
+    (format == WeightFormat::kF32    ? f32_matrices
+     : format == WeightFormat::kBF16 ? bf16_matrices
+                                     : f16_matrices) = true;
   }
   return absl::OkStatus();
 }
 
-absl::Status Model::Parts::LoadRows(const Place& place, DType type, const void* data,
+absl::Status Model::Parts::LoadRows(const Place& place, WeightFormat format, const void* data,
                                     Backend* backend) {
   const auto* next = static_cast<const std::byte*>(data);
   for (Matrix* weight : place.weights) {
     Matrix host = *weight;
-    host.type = type;
+    host.format = format;
     host.data = next;
-    next += DTypeBytes(type) * host.rows * host.cols;
+    next += host.rows * RowBytes(format, host.cols);
+    std::vector<std::byte> ordered;
+    if (backend->copies_weights() && config.rope.interleaved && IsRotated(weight)) {
+      ordered = InOrder(host);
+      host.data = ordered.data();
+    }
     auto loaded = backend->LoadWeight(host);
     if (!loaded.ok()) {
       return absl::Status(loaded.status().code(), absl::StrCat("tensor \"", place.shape.name,
@@ -257,8 +271,32 @@ absl::Status Model::Parts::LoadRows(const Place& place, DType type, const void* 
     }
     *weight = *loaded;
   }
-  weight_bytes += DTypeBytes(type) * place.shape.elements();
+  weight_bytes += place.shape.rows * RowBytes(format, place.shape.cols);
   return absl::OkStatus();
+}
+
+// Returns true if the outputs of this weight are rotated: those of q and k.
+bool Model::Parts::IsRotated(const Matrix* weight) const {
+  return absl::c_any_of(layers, [weight](const LayerWeights& layer) {
+    return weight == &layer.q || weight == &layer.k || weight == &layer.q_bias ||
+           weight == &layer.k_bias;
+  });
+}
+
+// Returns the bytes of a weight whose outputs are rotated, with rotary pairs in the order of
+// transformers. A bias has one row, whose columns are the outputs.
+std::vector<std::byte> Model::Parts::InOrder(const Matrix& host) const {
+  const bool is_bias = host.rows == 1;
+  const int outputs = is_bias ? host.cols : host.rows, pairs = config.rope.dims / 2;
+  const size_t bytes = RowBytes(host.format, is_bias ? 1 : host.cols);
+  const auto* from = static_cast<const std::byte*>(host.data);
+  std::vector<std::byte> ordered(outputs * bytes);
+  for (int output = 0; output < outputs; ++output) {
+    const int head = output / config.head_dim * config.head_dim, i = output - head;
+    const int place = i >= 2 * pairs ? i : i % 2 == 0 ? i / 2 : pairs + i / 2;
+    std::memcpy(&ordered[(head + place) * bytes], from + output * bytes, bytes);
+  }
+  return ordered;
 }
 
 absl::Status Model::Parts::MakeAll(const RandomWeights& random, Backend* backend,
@@ -287,7 +325,8 @@ absl::Status Model::Parts::MakeAll(const RandomWeights& random, Backend* backend
                                                        " elements"));
     }
     random.Fill(place.shape, 0, {values, static_cast<size_t>(elements)});
-    if (auto status = LoadRows(place, RandomWeights::kType, values, backend); !status.ok()) {
+    if (auto status = LoadRows(place, FormatOf(RandomWeights::kType), values, backend);
+        !status.ok()) {
       return absl::Status(status.code(), absl::StrCat("random weights: ", status.message()));
     }
     if (progress) progress(weight_bytes, total);
@@ -300,7 +339,7 @@ absl::Status Model::Parts::MakeAll(const RandomWeights& random, Backend* backend
 }
 
 absl::Status Model::Parts::CheckLeftovers(const Checkpoint& in) const {
-  const std::pair<const std::string, CheckpointTensor>* first = nullptr;
+  const std::pair<const std::string, WeightTensor>* first = nullptr;
   for (const auto& tensor : in.tensors()) {
     const std::string& name = tensor.first;
     if (used.contains(name)) continue;
@@ -311,7 +350,7 @@ absl::Status Model::Parts::CheckLeftovers(const Checkpoint& in) const {
       absl::StrCat(first->second.file->path(), ": has tensor \"", absl::CHexEscape(first->first),
                    "\"; expected none of that name in ", config.architecture, " with ",
                    config.layers, " layers", config.attention_bias ? "" : ", no attention_bias",
-                   config.mlp_bias ? "" : ", no mlp_bias", kTwoModels));
+                   config.mlp_bias ? "" : ", no mlp_bias", TwoModels(in)));
 }
 
 absl::Status Model::Parts::LoadAll(Backend* backend, const Progress& progress) {
@@ -320,7 +359,7 @@ absl::Status Model::Parts::LoadAll(Backend* backend, const Progress& progress) {
   uint64_t total = 0;
   for (const Place& place : places) {
     const auto found = checkpoint.tensors().find(place.shape.name);
-    if (found != checkpoint.tensors().end()) total += found->second.entry->bytes;
+    if (found != checkpoint.tensors().end()) total += found->second.bytes;
   }
   for (const Place& place : places) {
     RETURN_IF_ERROR(LoadTensor(place, backend));
@@ -369,27 +408,25 @@ absl::StatusOr<std::unique_ptr<const Model>> Model::WithRandomWeights(const Mode
 absl::Status Model::PageIn(const Progress& progress) const {
   if (parts_->copied) return absl::OkStatus();
   // Sorts the tensors by file and offset, because disks read ahead.
-  std::vector<CheckpointTensor> tensors;
+  std::vector<WeightTensor> tensors;
   uint64_t total = 0, before = 0;
   for (const std::string& name : parts_->used) {
     tensors.push_back(parts_->checkpoint.tensors().at(name));
-    total += tensors.back().entry->bytes;
+    total += tensors.back().bytes;
   }
-  std::sort(tensors.begin(), tensors.end(),
-            [](const CheckpointTensor& a, const CheckpointTensor& b) {
-              return std::tie(a.file->path(), a.entry->offset) <
-                     std::tie(b.file->path(), b.entry->offset);
-            });
+  std::sort(tensors.begin(), tensors.end(), [](const WeightTensor& a, const WeightTensor& b) {
+    return std::tie(a.file->path(), a.offset) < std::tie(b.file->path(), b.offset);
+  });
   // Reads every page at least twice, and more often if pages are evicted. When other files fill the
   // page cache, the kernel first evicts pages that were read only once.
   for (int pass = 0; pass < kMaxPasses; ++pass) {
     const int64_t faults = FaultsOfThread();
-    for (const CheckpointTensor& tensor : tensors) {
-      RETURN_IF_ERROR(tensor.file->PageIn(*tensor.entry, [&](uint64_t done) {
+    for (const WeightTensor& tensor : tensors) {
+      RETURN_IF_ERROR(tensor.PageIn([&](uint64_t done) {
         if (progress) progress(std::min(before + done, total), total);
         return absl::OkStatus();
       }));
-      before += tensor.entry->bytes;
+      before += tensor.bytes;
     }
     if (FaultsOfThread() == faults) break;
   }
@@ -425,8 +462,8 @@ size_t Model::weight_bytes() const { return parts_->weight_bytes; }
 size_t Model::weight_bytes_in_memory() const {
   size_t bytes = 0;
   for (const std::string& name : parts_->used) {
-    const CheckpointTensor& tensor = parts_->checkpoint.tensors().at(name);
-    if (tensor.file->InMemory()) bytes += tensor.entry->bytes;
+    const WeightTensor& tensor = parts_->checkpoint.tensors().at(name);
+    if (tensor.file->InMemory()) bytes += tensor.bytes;
   }
   return bytes;
 }

@@ -12,7 +12,7 @@
 #include "common/model/forward_pass.h"
 #include "common/model/reference_backend.h"
 #include "common/model/source/checkpoint.h"
-#include "common/model/source/safetensors_file.h"
+#include "common/model/source/mapped_file.h"
 #include "common/model/test_folder.h"
 
 namespace baton {
@@ -41,9 +41,9 @@ TEST(ModelTest, TellsItsWeightsAndLayout) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const Model& model = **loaded;
   EXPECT_EQ(model.weight_type(), DType::kBF16);  // the norms and biases of this model are f32
-  EXPECT_EQ(model.final_norm().type, DType::kF32);
-  EXPECT_EQ(model.layer(2).q_bias.type, DType::kF32);
-  EXPECT_EQ(model.embedding().type, DType::kBF16);
+  EXPECT_EQ(model.final_norm().format, WeightFormat::kF32);
+  EXPECT_EQ(model.layer(2).q_bias.format, WeightFormat::kF32);
+  EXPECT_EQ(model.embedding().format, WeightFormat::kBF16);
   EXPECT_NE(model.head().data, model.embedding().data);
   EXPECT_EQ(model.layer(0).k.rows, 2 * 16);
   EXPECT_EQ(model.layer(0).k.cols, 64);
@@ -59,7 +59,8 @@ TEST(ModelTest, TypeOfTheMatricesIsKnownBeforeTheModelIsLoaded) {
   for (const char* name : {"gqa_bias_bf16", "gqa_f32", "llama3_sharded_bf16", "mha_tied_f16"}) {
     const auto checkpoint = Checkpoint::Open(TestData(name));
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-    EXPECT_EQ(checkpoint->MatrixType(), (*Model::Load(TestData(name), &backend))->weight_type());
+    EXPECT_EQ(checkpoint->MatrixFormat(),
+              FormatOf((*Model::Load(TestData(name), &backend))->weight_type()));
   }
 }
 
@@ -165,7 +166,7 @@ TEST(ModelTest, ElementTypesMayMix) {
   EXPECT_EQ(TinyLogits(folder.path()), expected);
   ReferenceBackend backend;
   EXPECT_EQ((*Model::Load(folder.path(), &backend))->weight_type(), DType::kF32);
-  EXPECT_EQ(Checkpoint::Open(folder.path())->MatrixType(), DType::kF32);
+  EXPECT_EQ(Checkpoint::Open(folder.path())->MatrixFormat(), WeightFormat::kF32);
 }
 
 TEST(ModelTest, DataAtAnyAlignment) {
@@ -193,7 +194,7 @@ TEST(ModelTest, TensorsThatFollowFromTheRestAreIgnored) {
 TEST(ModelTest, FileChangedAfterOpeningIsNoticed) {
   TestFolder folder;
   WriteTinyModel(folder);
-  const auto file = SafetensorsFile::Open(folder.File(kWeightFile));
+  const auto file = MappedFile::Open(folder.File(kWeightFile));
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_TRUE((*file)->CheckUnchanged().ok());
   char byte;

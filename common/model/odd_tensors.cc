@@ -25,13 +25,13 @@ namespace {
 
 constexpr size_t kStep = 1 << 20;  // bytes that are read at a time
 
-absl::StatusOr<bool> SameBytes(const CheckpointTensor& a, const CheckpointTensor& b) {
-  if (a.entry->dtype != b.entry->dtype || a.entry->shape != b.entry->shape) return false;
+absl::StatusOr<bool> SameBytes(const WeightTensor& a, const WeightTensor& b) {
+  if (a.type != b.type || a.shape != b.shape) return false;
   std::vector<char> of_a(kStep), of_b(kStep);
-  for (uint64_t done = 0; done < a.entry->bytes; done += kStep) {
-    const size_t bytes = std::min<uint64_t>(kStep, a.entry->bytes - done);
-    RETURN_IF_ERROR(a.file->Read(a.entry->offset + done, of_a.data(), bytes));
-    RETURN_IF_ERROR(b.file->Read(b.entry->offset + done, of_b.data(), bytes));
+  for (uint64_t done = 0; done < a.bytes; done += kStep) {
+    const size_t bytes = std::min<uint64_t>(kStep, a.bytes - done);
+    RETURN_IF_ERROR(a.file->Read(a.offset + done, of_a.data(), bytes));
+    RETURN_IF_ERROR(b.file->Read(b.offset + done, of_b.data(), bytes));
     if (memcmp(of_a.data(), of_b.data(), bytes) != 0) return false;
   }
   return true;
@@ -39,11 +39,11 @@ absl::StatusOr<bool> SameBytes(const CheckpointTensor& a, const CheckpointTensor
 
 // Returns the values of a tensor of at most kStep bytes, or nullopt if it is larger or has another
 // type of element.
-absl::StatusOr<std::optional<std::vector<float>>> SmallTensor(const CheckpointTensor& tensor) {
-  const std::optional<DType> type = tensor.type();
-  if (!type || tensor.entry->bytes > kStep) return std::nullopt;
-  std::vector<char> bytes(tensor.entry->bytes);
-  RETURN_IF_ERROR(tensor.file->Read(tensor.entry->offset, bytes.data(), bytes.size()));
+absl::StatusOr<std::optional<std::vector<float>>> SmallTensor(const WeightTensor& tensor) {
+  const std::optional<DType> type = tensor.element_type();
+  if (!type || tensor.bytes > kStep) return std::nullopt;
+  std::vector<char> bytes(tensor.bytes);
+  RETURN_IF_ERROR(tensor.file->Read(tensor.offset, bytes.data(), bytes.size()));
   std::vector<float> values(bytes.size() / DTypeBytes(*type));
   ConvertElements(*type, bytes.data(), DType::kF32, values.data(), values.size());
   return values;
@@ -119,7 +119,7 @@ class Settling {
   }
 
  private:
-  std::optional<CheckpointTensor> Find(const std::string& name) const {
+  std::optional<WeightTensor> Find(const std::string& name) const {
     const auto found = checkpoint_.tensors().find(name);
     if (found == checkpoint_.tensors().end()) return std::nullopt;
     return found->second;
@@ -153,13 +153,13 @@ class Settling {
     return false;
   }
 
-  static absl::StatusOr<bool> IsZero(const CheckpointTensor& tensor) {
+  static absl::StatusOr<bool> IsZero(const WeightTensor& tensor) {
     ASSIGN_OR_RETURN(const auto values, SmallTensor(tensor));
     return values && std::all_of(values->begin(), values->end(), [](float x) { return x == 0; });
   }
 
   // Old checkpoints hold the frequencies in the type of their weights, so they are rounded.
-  absl::StatusOr<bool> HasFrequencies(const CheckpointTensor& tensor) const {
+  absl::StatusOr<bool> HasFrequencies(const WeightTensor& tensor) const {
     ASSIGN_OR_RETURN(const auto values, SmallTensor(tensor));
     const std::vector<float> wanted =
         RopeInverseFrequency(config_.rope, RopeReach(config_.rope, 1, 1));

@@ -51,7 +51,7 @@ class OddTensorsTest : public testing::Test {
   void Overwrite(const std::string& name, const std::string& bytes) {
     const auto checkpoint = Checkpoint::Open(folder_.path());
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-    const SafetensorsEntry& entry = *checkpoint->tensors().at(name).entry;
+    const WeightTensor& entry = checkpoint->tensors().at(name);
     ASSERT_EQ(entry.bytes, bytes.size());
     std::string file = folder_.Read(kWeightsFile);
     file.replace(entry.offset, bytes.size(), bytes);
@@ -59,7 +59,7 @@ class OddTensorsTest : public testing::Test {
   }
   std::string BytesOf(const std::string& name) {
     const auto checkpoint = Checkpoint::Open(folder_.path());
-    const SafetensorsEntry& entry = *checkpoint->tensors().at(name).entry;
+    const WeightTensor& entry = checkpoint->tensors().at(name);
     return folder_.Read(kWeightsFile).substr(entry.offset, entry.bytes);
   }
   std::vector<std::string> Warnings() {

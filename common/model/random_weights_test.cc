@@ -95,7 +95,7 @@ class CopyingBackend : public ReferenceBackend {
  public:
   bool copies_weights() const override { return true; }
   absl::StatusOr<Matrix> LoadWeight(const Matrix& host) override {
-    const size_t bytes = DTypeBytes(host.type) * host.rows * host.cols;
+    const size_t bytes = RowBytes(host.format, int64_t{1} * host.rows * host.cols);
     copies_.push_back(std::make_unique<std::byte[]>(bytes));
     std::memcpy(copies_.back().get(), host.data, bytes);
     Matrix copy = host;

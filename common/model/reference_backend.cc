@@ -62,7 +62,15 @@ void Put(std::byte* data, DType type, float value) {
 }
 
 float At(const Matrix& matrix, int row, int col) {
-  return Get(matrix.data, matrix.type, static_cast<size_t>(row) * matrix.cols + col);
+  const auto type = ElementTypeOf(matrix.format);
+  if (type) return Get(matrix.data, *type, static_cast<size_t>(row) * matrix.cols + col);
+  std::vector<float> block(BlockValues(matrix.format));
+  const int begin = col - col % static_cast<int>(block.size());
+  Dequantise(matrix.format,
+             static_cast<const std::byte*>(matrix.data) +
+                 row * RowBytes(matrix.format, matrix.cols) + RowBytes(matrix.format, begin),
+             absl::MakeSpan(block));
+  return block[col - begin];
 }
 
 float Dot(const float* in, const Matrix& weight, int row) {
@@ -84,7 +92,8 @@ void Rotate(const float* in, const Rope& rope, int dim, int position, float* out
   for (int i = 0; i < half; ++i) {
     const float angle = static_cast<float>(position) * rope.inverse_frequency[i];
     const float cosine = std::cos(angle) * rope.scale, sine = std::sin(angle) * rope.scale;
-    const float a = in[i], b = in[i + half];
+    const float a = in[rope.interleaved ? 2 * i : i];
+    const float b = in[rope.interleaved ? 2 * i + 1 : i + half];
     out[i] = a * cosine - b * sine;
     out[i + half] = b * cosine + a * sine;
   }

@@ -302,20 +302,25 @@ class Parser {
     if (!fs::exists(model, error)) {
       return Refuse(absl::StrCat("--model ", model, ": there is no such folder; check the path"));
     }
-    if (!fs::is_directory(model, error)) {
+    const bool gguf = fs::path(model).extension() == ".gguf" && fs::is_regular_file(model, error);
+    if (!gguf && !fs::is_directory(model, error)) {
       return Refuse(absl::StrCat("--model ", model,
-                                 " is a file; it takes the folder that holds config.json, "
-                                 "tokenizer.json and *.safetensors"));
+                                 " is a file; it takes a GGUF file (*.gguf), or the folder that "
+                                 "holds config.json, tokenizer.json and *.safetensors"));
     }
     // Without --check, the router that is started later checks what the folder contains, and its
     // errors are better. With --check no router is started, so this function itself reports a
     // missing config.json.
-    if (options_.check && !fs::exists(fs::path(model) / "config.json", error)) {
+    if (options_.check && !gguf && !fs::exists(fs::path(model) / "config.json", error)) {
       return Refuse(absl::StrCat("--model ", model,
                                  ": there is no config.json in it; it takes a Hugging Face folder "
                                  "with config.json, tokenizer.json and *.safetensors"));
     }
-    const fs::path whole = fs::canonical(model, error);
+    // The name of a file stays, since it may be a link to one whose name is a hash.
+    const fs::path given(model);
+    const fs::path whole =
+        gguf ? fs::canonical(fs::absolute(given).parent_path(), error) / given.filename()
+             : fs::canonical(given, error);
     if (!error) options_.model = whole.string();
     return absl::OkStatus();
   }

@@ -56,7 +56,8 @@ absl::Status OpenWeightless(const ModelHost::Options& options, ModelHost* host) 
 
 absl::Status OpenCpu(const ModelHost::Options& options, const ModelFolder& folder,
                      ModelHost* host) {
-  const DType weights = folder.checkpoint ? folder.checkpoint->MatrixType() : DType::kBF16;
+  const WeightFormat weights =
+      folder.checkpoint ? folder.checkpoint->MatrixFormat() : WeightFormat::kBF16;
   const absl::StatusOr<CpuNumerics> numerics = ParseCpuNumerics(options.numerics, weights);
   if (!numerics.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--numerics: ", numerics.status().message()));
@@ -143,7 +144,9 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
   // Checks only that --numerics has a known name. A later check finds out if these numerics work
   // with the model's type of weights.
   if (ComputesOnCpu(options.backend)) {
-    if (const auto any = ParseCpuNumerics(options.numerics, DType::kBF16); !any.ok()) {
+    auto any = ParseCpuNumerics(options.numerics, WeightFormat::kBF16);
+    if (!any.ok()) any = ParseCpuNumerics(options.numerics, WeightFormat::kQ8_0);
+    if (!any.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--numerics: ", any.status().message()));
     }
   }

@@ -22,6 +22,7 @@
 #include "common/base/steady_time.h"
 #include "common/metrics/metrics_flag.h"
 #include "common/metrics/process_metrics.h"
+#include "common/model/source/model_name.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/limits.h"
 #include "common/worker/auto_flag.h"
@@ -43,7 +44,7 @@ ABSL_FLAG(std::string, attach_token, "",
           "token that all routers and workers of the cluster share; default: $BATON_ATTACH_TOKEN, "
           "or none");
 ABSL_FLAG(std::string, model, "",
-          "Hugging Face folder with config.json and *.safetensors (required)");
+          "Hugging Face folder with config.json and *.safetensors, or GGUF file (required)");
 ABSL_FLAG(std::string, model_name, "",
           "name under which the model is served; default: the folder's name");
 ABSL_FLAG(std::string, backend, "cpu",
@@ -57,7 +58,7 @@ ABSL_FLAG(int32_t, threads, 0,
           "(CPU affinity and the container's quota count)");
 ABSL_FLAG(std::string, numerics, "auto",
           "order of sums in the cpu backend: auto (the fastest on this machine), portable (the "
-          "same on every x86-64), f32, amx or avx512-bf16; workers that hand over KV to one "
+          "same on every x86-64), f32, amx, avx512-bf16 or q8; workers that hand over KV to one "
           "another need the same order");
 ABSL_FLAG(bool, random_weights, false,
           "makes the weights from --weights-seed instead of reading them; --model then needs only "
@@ -128,11 +129,6 @@ constexpr absl::Duration kLongestSilence = absl::Milliseconds(250);
 constexpr absl::Duration kShortestReport = absl::Milliseconds(10);
 // Min value of --hang-limit: four times the longest wait of an idle loop.
 constexpr absl::Duration kShortestHang = absl::Milliseconds(200);
-
-std::string BaseName(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1);
-}
 
 void RefuseUnlessAtLeast(absl::string_view flag, absl::Duration value, absl::Duration min) {
   if (value >= min) return;
@@ -456,7 +452,7 @@ void WorkerHost::Attach(int max_batch) {
   registration.set_address(address_);
   registration.set_epoch(epoch_);
   registration.set_protocol_version(kProtocolVersion);
-  registration.set_model(name.empty() ? BaseName(absl::GetFlag(FLAGS_model)) : name);
+  registration.set_model(name.empty() ? ModelNameAt(absl::GetFlag(FLAGS_model)) : name);
   registration.set_model_fingerprint(model_.model->fingerprint());
   registration.set_layout_fingerprint(model_.layout.Fingerprint());
   registration.set_numerics_id(model_.numerics_id);

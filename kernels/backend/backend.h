@@ -15,6 +15,7 @@
 #include "kernels/backend/kv_layout.h"
 #include "kernels/backend/step_limits.h"
 #include "kernels/formats/dtype.h"
+#include "kernels/formats/weight_format.h"
 
 namespace baton {
 
@@ -22,10 +23,11 @@ class DeviceEvent;
 class Pulse;
 
 // A weight matrix `[rows, cols]`, row-major without padding. It maps `cols` inputs to `rows`
-// outputs. A vector is a matrix of one row.
+// outputs. A vector is a matrix of one row. In a quantised format, `cols` is a multiple of the
+// values of a block.
 struct Matrix {
   const void* data = nullptr;
-  DType type = DType::kF32;
+  WeightFormat format = WeightFormat::kF32;
   int rows = 0;
   int cols = 0;
 };
@@ -61,6 +63,10 @@ struct KvView {
 struct Rope {
   absl::Span<const float> inverse_frequency;  // [pairs]; pairs is 1 to head_dim / 2
   float scale = 1.0f;                         // multiplies cosine and sine
+  // The elements of a pair lie beside each other in q and k as they come in: 2i and 2i + 1 are
+  // those that are rotated together as i and i + pairs. They leave in the order above. Only for
+  // backends that do not copy weights: Model puts the rows of copied weights in order.
+  bool interleaved = false;
 };
 
 // The `step` of an operation's arguments is the address that StartStep passed to StepOps, or null

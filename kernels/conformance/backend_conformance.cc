@@ -228,8 +228,8 @@ TEST_P(BackendConformanceTest, BadShapesAreInvalidArgument) {
   const auto t = [&](int rows, int cols) { return bench.Activation(rows, cols).device; };
   const auto w = [&](int rows, int cols) { return bench.Weight(DType::kF32, rows, cols).device; };
 
-  EXPECT_EQ(code(backend.LoadWeight({nullptr, DType::kF32, 3, 3}).status()), kInvalid);
-  EXPECT_EQ(code(backend.LoadWeight({&backend, DType::kF32, 0, 3}).status()), kInvalid);
+  EXPECT_EQ(code(backend.LoadWeight({nullptr, WeightFormat::kF32, 3, 3}).status()), kInvalid);
+  EXPECT_EQ(code(backend.LoadWeight({&backend, WeightFormat::kF32, 0, 3}).status()), kInvalid);
   EXPECT_EQ(code(backend.Allocate(-1, 3).status()), kInvalid);
   EXPECT_EQ(code(backend.Allocate(3, 0).status()), kInvalid);
   EXPECT_EQ(code(backend.Embed({w(5, 8), {{0, 5}}, t(2, 8)})), kInvalid);

@@ -97,7 +97,9 @@ HostMatrix Bench::Weight(DType type, int rows, int cols, float deviation) {
   std::vector<std::byte> padded(bytes.size() + 2 * kMargin, std::byte{0xff});
   std::copy(bytes.begin(), bytes.end(), padded.begin() + kMargin + 1);
   weights_.push_back(std::move(padded));
-  m.device = backend_->LoadWeight({weights_.back().data() + kMargin + 1, type, rows, cols}).value();
+  m.device =
+      backend_->LoadWeight({weights_.back().data() + kMargin + 1, FormatOf(type), rows, cols})
+          .value();
   return m;
 }
 

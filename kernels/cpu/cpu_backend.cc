@@ -15,6 +15,8 @@
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/thread_team.h"
 #include "kernels/cpu/usable_cores.h"
+#include "kernels/formats/quantised_product.h"
+#include "kernels/formats/weight_group.h"
 
 namespace baton {
 namespace cpu {
@@ -34,9 +36,23 @@ float* Row(const Tensor& t, int row) {
   return static_cast<float*>(t.data) + static_cast<ptrdiff_t>(row) * t.stride;
 }
 
-const char* Bytes(const Matrix& m, ptrdiff_t element) {
-  return static_cast<const char*>(m.data) + element * static_cast<ptrdiff_t>(DTypeBytes(m.type));
+const std::byte* RowOf(const Matrix& m, ptrdiff_t row) {
+  return static_cast<const std::byte*>(m.data) + row * RowBytes(m.format, m.cols);
 }
+
+// Writes heads whose pairs lie beside each other in the order of Rope.
+void Deinterleave(const float* in, int heads, int head_dim, int pairs, float* out) {
+  for (int head = 0; head < heads; ++head, in += head_dim, out += head_dim) {
+    for (int i = 0; i < pairs; ++i) {
+      out[i] = in[2 * i];
+      out[i + pairs] = in[2 * i + 1];
+    }
+    std::copy(in + 2 * pairs, in + head_dim, out + 2 * pairs);
+  }
+}
+
+// `m` must not be quantised.
+Element ElementOf(const Matrix& m) { return static_cast<Element>(*ElementTypeOf(m.format)); }
 
 struct Free {
   void operator()(void* p) const { std::free(p); }
@@ -83,11 +99,16 @@ class CpuBackend final : public Backend {
         return "cpu-amx-bf16-v1";
       case CpuNumerics::kAvx512Bf16:
         return "cpu-avx512-bf16-v1";
+      case CpuNumerics::kQ8:
+        return "cpu-q8-v1";
     }
     return "?";
   }
   std::string Describe() const override {
     std::string text = absl::StrCat("cpu: ", kernels_.name);
+    if (numerics_ == CpuNumerics::kQ8) {
+      absl::StrAppend(&text, ", products of quantised weights in plain code");
+    }
     if (bf16_ != nullptr) {
       absl::StrAppend(&text, ", GEMMs in ", CpuNumericsName(numerics_), " order by ", bf16_->name);
     }
@@ -116,10 +137,8 @@ class CpuBackend final : public Backend {
 
   absl::Status Embed(const EmbedArgs& args) override {
     RETURN_IF_ERROR(CheckArgs(args));
-    ForRows(args.out.rows, args.out.cols, [&](int row, int) {
-      kernels_.widen(Bytes(args.table, ptrdiff_t{args.tokens[row]} * args.table.cols),
-                     static_cast<Element>(args.table.type), args.table.cols, Row(args.out, row));
-    });
+    ForRows(args.out.rows, args.out.cols,
+            [&](int row, int) { Widen(args.table, args.tokens[row], Row(args.out, row)); });
     return absl::OkStatus();
   }
 
@@ -128,9 +147,8 @@ class CpuBackend final : public Backend {
     const int n = args.weight.cols;
     ForRows(args.in.rows, args.in.cols, [&](int row, int) {
       for (int begin = 0; begin < args.in.cols; begin += n) {
-        kernels_.rms_norm(Row(args.in, row) + begin, args.weight.data,
-                          static_cast<Element>(args.weight.type), args.epsilon, n,
-                          Row(args.out, row) + begin);
+        kernels_.rms_norm(Row(args.in, row) + begin, args.weight.data, ElementOf(args.weight),
+                          args.epsilon, n, Row(args.out, row) + begin);
       }
     });
     return absl::OkStatus();
@@ -142,7 +160,7 @@ class CpuBackend final : public Backend {
     const float* bias = nullptr;
     if (args.bias.data != nullptr) {
       float* wide = bias_.Floats(args.bias.cols);
-      kernels_.widen(args.bias.data, static_cast<Element>(args.bias.type), args.bias.cols, wide);
+      Widen(args.bias, 0, wide);
       bias = wide;
     }
     Multiply(args.in, args.weight, bias, args.accumulate, static_cast<float*>(args.out.data),
@@ -159,23 +177,31 @@ class CpuBackend final : public Backend {
       ForRows(sequence.rows, args.q.cols + 2 * args.k.cols, [&](int i, int thread) {
         const int row = sequence.first_row + i, position = sequence.first_position + i;
         const int pairs = static_cast<int>(rope.inverse_frequency.size());
-        float* cosine = thread_scratch_[thread].Floats(2 * pairs + args.k.cols);
+        float* cosine = thread_scratch_[thread].Floats(2 * pairs + args.k.cols +
+                                                       (rope.interleaved ? args.q.cols : 0));
         float* sine = cosine + pairs;
         float* k = sine + pairs;
+        float* ordered = k + args.k.cols;  // q or k in order, if they are interleaved
+        const auto in_order = [&](const Tensor& from) -> const float* {
+          if (!rope.interleaved) return Row(from, row);
+          Deinterleave(Row(from, row), from.cols / layout.head_dim, layout.head_dim, pairs,
+                       ordered);
+          return ordered;
+        };
         for (int j = 0; j < pairs; ++j) {
           // The angle is rounded to float, as in the code that the models were trained with.
           CosSin(static_cast<float>(position) * rope.inverse_frequency[j], &cosine[j], &sine[j]);
           cosine[j] *= rope.scale;
           sine[j] *= rope.scale;
         }
-        kernels_.rotate({.in = Row(args.q, row),
+        kernels_.rotate({.in = in_order(args.q),
                          .out = Row(args.q, row),
                          .heads = args.q.cols / layout.head_dim,
                          .head_dim = layout.head_dim,
                          .pairs = pairs,
                          .cosine = cosine,
                          .sine = sine});
-        kernels_.rotate({.in = Row(args.k, row),
+        kernels_.rotate({.in = in_order(args.k),
                          .out = k,
                          .heads = layout.kv_heads,
                          .head_dim = layout.head_dim,
@@ -278,15 +304,29 @@ class CpuBackend final : public Backend {
     });
   }
 
+  // Writes the values of a row of weights.
+  void Widen(const Matrix& matrix, int row, float* out) {
+    if (IsQuantised(matrix.format)) {
+      Dequantise(matrix.format, RowOf(matrix, row), {out, static_cast<size_t>(matrix.cols)});
+    } else {
+      kernels_.widen(RowOf(matrix, row), ElementOf(matrix), matrix.cols, out);
+    }
+  }
+
   void Multiply(const Tensor& in, const Matrix& weight, const float* bias, bool accumulate,
                 float* out, ptrdiff_t out_stride) {
-    if (bf16_ != nullptr && weight.type == DType::kBF16) {
+    if (IsQuantised(weight.format)) {
+      return numerics_ == CpuNumerics::kQ8
+                 ? MultiplyQuantised(in, weight, bias, accumulate, out, out_stride)
+                 : MultiplyWidened(in, weight, bias, accumulate, out, out_stride);
+    }
+    if (bf16_ != nullptr && weight.format == WeightFormat::kBF16) {
       return MultiplyBf16(in, weight, bias, accumulate, out, out_stride);
     }
     GemmTask task{.x = static_cast<const float*>(in.data),
                   .x_stride = in.stride,
                   .w = weight.data,
-                  .type = static_cast<Element>(weight.type),
+                  .type = ElementOf(weight),
                   .k = weight.cols,
                   .bias = bias,
                   .out = out,
@@ -322,6 +362,64 @@ class CpuBackend final : public Backend {
                     std::min(n, n0 + kPanelCols),
                     thread_scratch_[thread].Floats(kernels_.gemm_scratch));
     });
+  }
+
+  // Multiplies with the exact values of quantised weights, as if they were stored as floats: the
+  // bits are the same.
+  void MultiplyWidened(const Tensor& in, const Matrix& weight, const float* bias, bool accumulate,
+                       float* out, ptrdiff_t out_stride) {
+    const int m = in.rows, n = weight.rows;
+    const ptrdiff_t k = weight.cols;
+    const int panels = (n + kPanelCols - 1) / kPanelCols;
+    const ptrdiff_t scratch = RoundUp16(static_cast<ptrdiff_t>(kernels_.gemm_scratch));
+    Run(panels, int64_t{n} * k * (m + 3) < kMinGemm, [&](int item, int thread) {
+      const int n0 = item * kPanelCols, cols = std::min(kPanelCols, n - n0);
+      float* const for_gemm = thread_scratch_[thread].Floats(scratch + kPanelCols * k);
+      float* const wide = for_gemm + scratch;
+      for (int i = 0; i < cols; ++i) Widen(weight, n0 + i, wide + i * k);
+      const GemmTask task{.x = static_cast<const float*>(in.data),
+                          .x_stride = in.stride,
+                          .w = wide,
+                          .type = Element::kF32,
+                          .k = k,
+                          .bias = bias == nullptr ? nullptr : bias + n0,
+                          .out = out + n0,
+                          .out_stride = out_stride,
+                          .accumulate = accumulate};
+      if (m <= kernels_.small_rows) return kernels_.gemm_small(task, 0, m, 0, cols);
+      for (int m0 = 0; m0 < m; m0 += kBlockRows) {
+        kernels_.gemm(task, m0, std::min(m, m0 + kBlockRows), 0, cols, for_gemm);
+      }
+    });
+  }
+
+  // Multiplies as quantised_product.h defines it, by the plain implementation there.
+  void MultiplyQuantised(const Tensor& in, const Matrix& weight, const float* bias, bool accumulate,
+                         float* out, ptrdiff_t out_stride) {
+    constexpr int kRows = 16;  // weight rows in a piece of work
+    const int m = in.rows, n = weight.rows;
+    const size_t groups = weight.cols / WeightGroup::kValues;
+    activations_.resize(m * groups);
+    ForRows(m, weight.cols, [&](int row, int) {
+      QuantiseActivations({Row(in, row), static_cast<size_t>(in.cols)},
+                          absl::MakeSpan(activations_).subspan(row * groups, groups));
+    });
+    thread_groups_.resize(team_.threads());
+    Run((n + kRows - 1) / kRows, int64_t{n} * weight.cols * (m + 3) < kMinGemm,
+        [&](int item, int thread) {
+          std::vector<WeightGroup>& unpacked = thread_groups_[thread];
+          unpacked.resize(groups);
+          for (int row = item * kRows; row < std::min(n, (item + 1) * kRows); ++row) {
+            UnpackGroups(weight.format, RowOf(weight, row), absl::MakeSpan(unpacked));
+            for (int i = 0; i < m; ++i) {
+              float value = QuantisedProduct(
+                  unpacked, absl::MakeConstSpan(activations_).subspan(i * groups, groups));
+              if (bias != nullptr) value += bias[row];
+              float& to = out[i * out_stride + row];
+              to = accumulate ? to + value : value;
+            }
+          }
+        });
   }
 
   void MultiplyBf16(const Tensor& in, const Matrix& weight, const float* bias, bool accumulate,
@@ -424,6 +522,8 @@ class CpuBackend final : public Backend {
   ThreadTeam team_;
   std::vector<Scratch> thread_scratch_;  // one per thread of the team
   Scratch bias_, padded_, gathered_, partials_;
+  std::vector<ActivationGroup> activations_;             // [rows, groups] of a quantised GEMM
+  std::vector<std::vector<WeightGroup>> thread_groups_;  // per thread: one row of its weights
   std::vector<AttentionTask> tasks_;
   std::vector<Span> spans_;
   std::vector<size_t> first_span_;

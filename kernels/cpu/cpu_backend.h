@@ -14,20 +14,23 @@ enum class CpuNumerics {
   kF32,         // float activations, weights of any type
   kAmx,         // for bf16 weights, activations are rounded to bf16; order of tdpbf16ps
   kAvx512Bf16,  // for bf16 weights, activations are rounded to bf16; order of vdpbf16ps
+  kQ8,          // for quantised weights, activations are rounded to 8 bits (quantised_product.h)
 };
-absl::string_view CpuNumericsName(CpuNumerics numerics);  // "f32", "amx" or "avx512-bf16"
+absl::string_view CpuNumericsName(CpuNumerics numerics);  // as in the flag
 
 // Parses the value of a flag that chooses the summation order, for a model whose matrices all have
-// type `weights` or narrower. Any thread. Values:
+// the format `weights` or one that holds less; a quantised one if any of them is quantised. Any
+// thread. Values:
 // - `auto`: the fastest summation order on this processor that has the accuracy of the weights'
-//   type. Only bf16 weights get a bf16 order. The first call tests the processor's bf16
-//   instructions.
+//   format. Only bf16 weights get a bf16 order, and only quantised ones q8. The first call tests
+//   the processor's bf16 instructions.
 // - `portable`: the summation order that every x86-64 worker computes at fair speed: amx for bf16
-//   weights, f32 for others.
-// - `f32`, `amx`, `avx512-bf16`: the summation order of this name.
-// Returns InvalidArgument for any other word, and if the name is that of a bf16 order but the
-// weights are not bf16. CreateCpuBackend checks whether this processor can compute the order.
-absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, DType weights);
+//   weights, q8 for quantised ones, f32 for others.
+// - `f32`, `amx`, `avx512-bf16`, `q8`: the summation order of this name.
+// Returns InvalidArgument for any other word, if the name is that of a bf16 order but the weights
+// are not bf16, and for q8 if they are not quantised. CreateCpuBackend checks whether this
+// processor can compute the order.
+absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, WeightFormat weights);
 
 struct CpuBackendOptions {
   int threads = 0;  // 0: one per core that this process may use (affinity, container's quota)

@@ -102,13 +102,14 @@ TEST(CpuBackendTest, NumericsIdNamesTheOrderAlone) {
   EXPECT_EQ(id({3, Isa::kPortable}), "cpu-f32x16-v1");
   EXPECT_EQ(id({1, Isa::kPortable, CpuNumerics::kAmx}), "cpu-amx-bf16-v1");
   EXPECT_EQ(id({1, Isa::kPortable, CpuNumerics::kAvx512Bf16}), "cpu-avx512-bf16-v1");
+  EXPECT_EQ(id({1, Isa::kPortable, CpuNumerics::kQ8}), "cpu-q8-v1");
 }
 
 TEST(CpuBackendTest, NumericsAreChosenByNameAndTypeOfWeights) {
-  const auto chosen = [](const char* name, DType weights) {
+  const auto chosen = [](const char* name, WeightFormat weights) {
     return ParseCpuNumerics(name, weights).value();
   };
-  for (const DType wide : {DType::kF32, DType::kF16}) {
+  for (const WeightFormat wide : {WeightFormat::kF32, WeightFormat::kF16}) {
     EXPECT_EQ(chosen("auto", wide), CpuNumerics::kF32);
     EXPECT_EQ(chosen("portable", wide), CpuNumerics::kF32);
     EXPECT_EQ(chosen("f32", wide), CpuNumerics::kF32);
@@ -117,18 +118,26 @@ TEST(CpuBackendTest, NumericsAreChosenByNameAndTypeOfWeights) {
       EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
       EXPECT_THAT(std::string(refused.status().message()),
                   testing::AllOf(testing::HasSubstr(name),
-                                 testing::HasSubstr(std::string(DTypeName(wide)))));
+                                 testing::HasSubstr(std::string(WeightFormatName(wide)))));
     }
   }
-  EXPECT_EQ(chosen("f32", DType::kBF16), CpuNumerics::kF32);
-  EXPECT_EQ(chosen("portable", DType::kBF16), CpuNumerics::kAmx);
-  EXPECT_EQ(chosen("avx512-bf16", DType::kBF16), CpuNumerics::kAvx512Bf16);
-  const auto unknown = ParseCpuNumerics("sse", DType::kBF16);
+  for (const char* name : {"auto", "portable", "q8"}) {
+    EXPECT_EQ(chosen(name, WeightFormat::kQ4_K), CpuNumerics::kQ8);
+  }
+  EXPECT_EQ(chosen("f32", WeightFormat::kQ8_0), CpuNumerics::kF32);
+  for (const auto& [name, weights] :
+       {std::pair("q8", WeightFormat::kF16), std::pair("amx", WeightFormat::kQ4_0)}) {
+    EXPECT_EQ(ParseCpuNumerics(name, weights).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(chosen("f32", WeightFormat::kBF16), CpuNumerics::kF32);
+  EXPECT_EQ(chosen("portable", WeightFormat::kBF16), CpuNumerics::kAmx);
+  EXPECT_EQ(chosen("avx512-bf16", WeightFormat::kBF16), CpuNumerics::kAvx512Bf16);
+  const auto unknown = ParseCpuNumerics("sse", WeightFormat::kBF16);
   EXPECT_EQ(unknown.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(unknown.status().message()),
               testing::AllOf(testing::HasSubstr("'sse'"), testing::HasSubstr("avx512-bf16")));
   // The summation order that `auto` chooses must also be available.
-  const CpuNumerics automatic = chosen("auto", DType::kBF16);
+  const CpuNumerics automatic = chosen("auto", WeightFormat::kBF16);
   if (CreateCpuBackend({1}).ok()) {
     EXPECT_TRUE(CreateCpuBackend({1, Isa::kAuto, automatic}).ok());
   }

@@ -127,7 +127,7 @@ absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options) {
   Dispatch chosen;
   ASSIGN_OR_RETURN(const auto f32, ChooseF32(options.isa));
   chosen.f32 = f32;
-  if (options.numerics != CpuNumerics::kF32) {
+  if (options.numerics == CpuNumerics::kAmx || options.numerics == CpuNumerics::kAvx512Bf16) {
     ASSIGN_OR_RETURN(const auto bf16, options.numerics == CpuNumerics::kAmx
                                           ? ChooseAmxOrder(options.isa)
                                           : ChoosePairDot(options.isa));
@@ -148,14 +148,17 @@ absl::string_view CpuNumericsName(CpuNumerics numerics) {
       return "amx";
     case CpuNumerics::kAvx512Bf16:
       return "avx512-bf16";
+    case CpuNumerics::kQ8:
+      return "q8";
   }
   return "?";
 }
 
-absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, DType weights) {
+absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, WeightFormat weights) {
   using cpu::HostInstructionSets;
-  const bool bf16 = weights == DType::kBF16;
+  const bool bf16 = weights == WeightFormat::kBF16, quantised = IsQuantised(weights);
   if (name == "f32") return CpuNumerics::kF32;
+  if (quantised && (name == "auto" || name == "portable" || name == "q8")) return CpuNumerics::kQ8;
   if (name == "portable") return bf16 ? CpuNumerics::kAmx : CpuNumerics::kF32;
   if (name == "auto") {
     if (!bf16) return CpuNumerics::kF32;
@@ -174,10 +177,16 @@ absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, DType weigh
     return absl::InvalidArgumentError(absl::StrCat(
         "'", name,
         "' rounds activations to bf16, so it needs bf16 weights; this model's weights are ",
-        DTypeName(weights)));
+        WeightFormatName(weights)));
+  }
+  if (name == CpuNumericsName(CpuNumerics::kQ8)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", name,
+        "' rounds activations to 8 bits, so it needs quantised weights; this model's weights are ",
+        WeightFormatName(weights)));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("'", name, "' is not one of auto, portable, f32, amx and avx512-bf16"));
+      absl::StrCat("'", name, "' is not one of auto, portable, f32, amx, avx512-bf16 and q8"));
 }
 
 }  // namespace baton

@@ -291,7 +291,7 @@ TEST_P(LargeGemmsTest, HaveTheBitsOfTheirOrderAndTouchNothingElse) {
         const Guarded weights = type == DType::kF32 ? Guarded(p.wide, Guarded::kBack)
                                                     : Guarded(p.narrow, Guarded::kBack);
         const Guarded bias(p.bias, Guarded::kBack);
-        const Matrix weight{weights.data(), type, n, k};
+        const Matrix weight{weights.data(), FormatOf(type), n, k};
         for (const auto side : {Guarded::kFront, Guarded::kBack}) {
           SCOPED_TRACE(testing::Message()
                        << m << " x " << k << " x " << n << ", " << DTypeName(type) << ", "
@@ -306,7 +306,7 @@ TEST_P(LargeGemmsTest, HaveTheBitsOfTheirOrderAndTouchNothingElse) {
           ASSERT_TRUE((*backend)
                           ->Gemm({.in = in.tensor,
                                   .weight = weight,
-                                  .bias = {bias.data(), DType::kF32, 1, n},
+                                  .bias = {bias.data(), WeightFormat::kF32, 1, n},
                                   .accumulate = true,
                                   .out = more.tensor})
                           .ok());

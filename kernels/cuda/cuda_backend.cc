@@ -28,8 +28,9 @@ constexpr size_t kElement = 2;  // bytes of an activation or a weight
 constexpr int kMaxGridY = 65535;
 
 absl::Status CheckLoaded(absl::string_view op, const Matrix& weight) {
-  if (weight.type == DType::kBF16) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(op, ": a weight of type ", DTypeName(weight.type),
+  if (weight.format == WeightFormat::kBF16) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(op, ": a weight of format ",
+                                                 WeightFormatName(weight.format),
                                                  "; expected bf16, as LoadWeight gives it"));
 }
 
@@ -90,7 +91,7 @@ class CudaBackend final : public Backend {
     ASSIGN_OR_RETURN(auto memory, runtime_->Allocate(kElement * host.rows * host.cols));
     allocated_.push_back(memory);
     RETURN_IF_ERROR(weight_upload_.Upload(host, memory));
-    return Matrix{memory, DType::kBF16, host.rows, host.cols};
+    return Matrix{memory, WeightFormat::kBF16, host.rows, host.cols};
   }
 
   bool copies_weights() const override { return true; }

@@ -11,6 +11,8 @@
 #include "kernels/cuda/test_device.h"
 #include "kernels/cuda/upload_slab.h"
 #include "kernels/device/emulated/emulated_runtime.h"
+#include "kernels/formats/element.h"
+#include "kernels/formats/weight_format.h"
 
 namespace baton {
 namespace {
@@ -55,7 +57,7 @@ class CudaBackendTest : public testing::Test {
   CudaBackendTest() {
     std::vector<float> values(kVocab * kHidden);
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7 % 31) / 16 - 1;
-    table_ = backend_->LoadWeight({values.data(), DType::kF32, kVocab, kHidden}).value();
+    table_ = backend_->LoadWeight({values.data(), WeightFormat::kF32, kVocab, kHidden}).value();
     hidden_ = backend_->Allocate(8, kHidden).value();
     keys_ = backend_->Allocate(8, kHidden).value();
     out_ = backend_->Allocate(8, kHidden).value();
@@ -170,11 +172,32 @@ TEST_F(CudaBackendTest, RotaryTableIsThatOfTheRowsBeingWritten) {
   EXPECT_EQ(hidden(), expected);
 }
 
+TEST_F(CudaBackendTest, QuantisedWeightsAreRoundedToBf16) {
+  const WeightFormat format = WeightFormat::kQ8_0;
+  std::vector<std::byte> blocks(kVocab * RowBytes(format, kHidden));
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<std::byte>(i * 37 % 59);
+  const Matrix table = backend_->LoadWeight({blocks.data(), format, kVocab, kHidden}).value();
+  EXPECT_EQ(table.format, WeightFormat::kBF16);
+  const std::vector<TokenId> tokens = {49, 0};
+  ASSERT_TRUE(backend_->Embed({table, tokens, First(hidden_, 2)}).ok());
+  ASSERT_TRUE(backend_->Synchronize().ok());
+  for (int row = 0; row < 2; ++row) {
+    std::vector<float> exact(kHidden);
+    Dequantise(format, &blocks[tokens[row] * RowBytes(format, kHidden)], absl::MakeSpan(exact));
+    std::vector<uint16_t> expected(kHidden), found(kHidden);
+    ConvertElements(DType::kF32, exact.data(), DType::kBF16, expected.data(), kHidden);
+    test_.Copy(found.data(),
+               static_cast<std::byte*>(hidden_.data) + row * hidden_.stride * sizeof(uint16_t),
+               kHidden * sizeof(uint16_t));
+    EXPECT_EQ(found, expected);
+  }
+}
+
 TEST_F(CudaBackendTest, RefusesWhatItCannotDo) {
   const auto code = [](const absl::Status& status) { return status.code(); };
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
   const std::vector<float> values(kHidden);
-  const Matrix host = {values.data(), DType::kF32, 1, kHidden};
+  const Matrix host = {values.data(), WeightFormat::kF32, 1, kHidden};
   EXPECT_EQ(code(backend_->RmsNorm({First(hidden_, 1), host, 1e-5f, First(out_, 1)})), kInvalid);
 
   KvLayout wide = layout_;
@@ -203,7 +226,7 @@ TEST(CudaBackendWithoutGemmsTest, IsRefusedUnlessTheCallerNeedsNone) {
 TEST_F(CudaBackendTest, TooLargeAWeightIsResourceExhaustedAndLeavesTheBackendUsable) {
   const std::vector<uint16_t> values(4);
   const absl::Status status =
-      backend_->LoadWeight({values.data(), DType::kBF16, 1 << 20, 1 << 20}).status();
+      backend_->LoadWeight({values.data(), WeightFormat::kBF16, 1 << 20, 1 << 20}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_EQ(Step({1}, {{0, 1, 0, blocks_}}, 0.1f).size(), size_t{kVocab});
 }

@@ -26,7 +26,7 @@ SmallDecoder::SmallDecoder(const TestDevice& device, const Shape& shape, bool gr
     std::vector<float> values(static_cast<size_t>(rows) * cols);
     for (float& value : values) value = normal(random);
     kept_.push_back(std::move(values));
-    return backend_->LoadWeight({kept_.back().data(), DType::kF32, rows, cols}).value();
+    return backend_->LoadWeight({kept_.back().data(), WeightFormat::kF32, rows, cols}).value();
   };
   const int queries = shape.heads * shape.head_dim, keys = shape.kv_heads * shape.head_dim;
   table_ = weight(kVocab, kHidden);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "kernels/cuda/kernels/launches.h"
 
@@ -61,6 +62,7 @@ void StepUpload::PutRopes(absl::Span<const Rope> ropes, size_t heads, size_t fre
   ropes_.max_pairs = 0;
   ropes_.shared = ropes.size() == 1;
   for (size_t i = 0; i < ropes.size(); ++i) {
+    BATON_CHECK(!ropes[i].interleaved) << "this backend copies weights, so their rows are in order";
     const absl::Span<const float> own = ropes[i].inverse_frequency;
     DeviceRope rope = {.pairs = static_cast<int32_t>(own.size()), .scale = ropes[i].scale};
     size_t same = 0;

@@ -33,9 +33,14 @@ absl::Status WeightUpload::Upload(const Matrix& host, std::byte* device) {
     const size_t count = std::min(max, elements - begin);
     const int buffer = std::exchange(next_, (next_ + 1) % kBuffers);
     RETURN_IF_ERROR(runtime_->Synchronize(*copied_[buffer]));
-    ConvertElements(host.type,
-                    static_cast<const std::byte*>(host.data) + begin * DTypeBytes(host.type),
-                    DType::kBF16, pinned_[buffer], count);
+    const auto* from = static_cast<const std::byte*>(host.data) + RowBytes(host.format, begin);
+    if (const auto type = ElementTypeOf(host.format)) {
+      ConvertElements(*type, from, DType::kBF16, pinned_[buffer], count);
+    } else {
+      wide_.resize(count);
+      Dequantise(host.format, from, absl::MakeSpan(wide_));
+      ConvertElements(DType::kF32, wide_.data(), DType::kBF16, pinned_[buffer], count);
+    }
     RETURN_IF_ERROR(runtime_->Copy(device + begin * DTypeBytes(DType::kBF16), pinned_[buffer],
                                    count * DTypeBytes(DType::kBF16), *stream_));
     RETURN_IF_ERROR(runtime_->Record(*copied_[buffer], *stream_));

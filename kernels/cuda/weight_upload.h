@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/backend/backend.h"
@@ -9,8 +10,8 @@
 
 namespace baton {
 
-// Copies weights to the device as bf16. It converts one piece at a time into one of two pinned
-// buffers, while the other buffer is being copied.
+// Copies weights to the device as bf16; quantised ones too, rounded. It converts one piece at a
+// time into one of two pinned buffers, while the other buffer is being copied.
 class WeightUpload {
  public:
   // The arguments must outlive this object.
@@ -34,6 +35,7 @@ class WeightUpload {
   DeviceStream* const stream_;
   std::byte* pinned_[kBuffers] = {};
   std::unique_ptr<DeviceEvent> copied_[kBuffers];
+  std::vector<float> wide_;  // values of quantised weights
   int next_ = 0;
 };
 

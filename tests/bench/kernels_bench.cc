@@ -77,7 +77,8 @@ void BM_Gemm(benchmark::State& state) {
   std::vector<uint16_t> weights(copies * bytes / 2, 0x3c01);
   int copy = 0;
   for (auto _ : state) {
-    const Matrix weight{reinterpret_cast<std::byte*>(weights.data()) + copy * bytes, type, n, k};
+    const Matrix weight{reinterpret_cast<std::byte*>(weights.data()) + copy * bytes, FormatOf(type),
+                        n, k};
     if (!backend->Gemm({in, weight, {}, false, out}).ok()) state.SkipWithError("gemm");
     copy = (copy + 1) % copies;
   }
@@ -133,9 +134,10 @@ void BM_TinyLayer(benchmark::State& state) {
                z = backend->Allocate(1, 192).value();
   std::memset(x.data, 0, 192 * 4);
   std::vector<uint16_t> weights(192 * 512, 0x3c01);
-  const Matrix square{weights.data(), DType::kBF16, 192, 192},
-      up{weights.data(), DType::kBF16, 512, 192}, down{weights.data(), DType::kBF16, 192, 512},
-      norm{weights.data(), DType::kBF16, 1, 192};
+  const Matrix square{weights.data(), WeightFormat::kBF16, 192, 192},
+      up{weights.data(), WeightFormat::kBF16, 512, 192},
+      down{weights.data(), WeightFormat::kBF16, 192, 512},
+      norm{weights.data(), WeightFormat::kBF16, 1, 192};
   for (auto _ : state) {
     bool ok = backend->RmsNorm({x, norm, 1e-5f, z}).ok();
     for (int i = 0; i < 4; ++i) ok &= backend->Gemm({z, square, {}, false, x}).ok();

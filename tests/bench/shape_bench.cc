@@ -65,7 +65,7 @@ class Shape {
  public:
   explicit Shape(const ModelConfig& config) {
     const CpuNumerics numerics =
-        OrRefuse(ParseCpuNumerics(absl::GetFlag(FLAGS_numerics), DType::kBF16));
+        OrRefuse(ParseCpuNumerics(absl::GetFlag(FLAGS_numerics), WeightFormat::kBF16));
     backend_ =
         OrRefuse(CreateCpuBackend({.threads = absl::GetFlag(FLAGS_threads), .numerics = numerics}));
     model_ = OrRefuse(Model::WithRandomWeights(config, kSeed, backend_.get()));

@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<Truth>> Truth::Load(const std::string& folder,
                                                    std::optional<DType> kv_type) {
   auto truth = std::unique_ptr<Truth>(new Truth);
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(folder));
-  ASSIGN_OR_RETURN(const CpuNumerics order, ParseCpuNumerics(numerics, checkpoint.MatrixType()));
+  ASSIGN_OR_RETURN(const CpuNumerics order, ParseCpuNumerics(numerics, checkpoint.MatrixFormat()));
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
                    CreateCpuBackend({.threads = 2, .numerics = order}));
   truth->backend_ = std::move(backend);

@@ -14,9 +14,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   uint64_t bytes = 0, sum = 0;
-  for (const auto& [name, entry] : (*file)->entries()) {
+  for (const auto& [name, entry] : (*file)->tensors()) {
     bytes += entry.bytes;
-    for (const std::byte byte : (*file)->Bytes(entry)) sum += static_cast<uint8_t>(byte);
+    for (const std::byte byte : entry.Bytes()) sum += static_cast<uint8_t>(byte);
   }
   // Checks that no tensor overlaps another one or leaves the file: all tensors together are not
   // larger than the file. `sum` is used only so that every byte is read.

@@ -259,9 +259,9 @@ TEST(SchemaFileTest, NamesTheBackendsAndNumericsOfTheWorkers) {
   const Ended numerics =
       RunShell(BATON_BINARY_DIR "/baton-decode --routers=127.0.0.1:1 --model=/none --numerics=x");
   EXPECT_THAT(numerics.output,
-              HasSubstr("'x' is not one of auto, portable, f32, amx and avx512-bf16"));
+              HasSubstr("'x' is not one of auto, portable, f32, amx, avx512-bf16 and q8"));
   EXPECT_EQ(schema["properties"]["numerics"]["enum"],
-            json::parse(R"(["auto", "portable", "f32", "amx", "avx512-bf16"])"));
+            json::parse(R"(["auto", "portable", "f32", "amx", "avx512-bf16", "q8"])"));
 }
 
 TEST(SchemaFileTest, NamesThePoliciesOfTheRouter) {

@@ -50,7 +50,7 @@ std::vector<NumericsCase> AllNumericsCases() {
     cases.push_back({CpuNumerics::kF32, model});
     const bool bf16 = cases.back().IsLong()
                           ? model == "long_bf16"
-                          : Checkpoint::Open(cases.back().Folder())->MatrixType() == DType::kBF16;
+                          : Checkpoint::Open(cases.back().Folder())->MatrixFormat() == WeightFormat::kBF16;
     if (!bf16) continue;
     cases.push_back({CpuNumerics::kAmx, model});
     cases.push_back({CpuNumerics::kAvx512Bf16, model});

@@ -87,6 +87,7 @@ const std::map<std::string, int>& Levels() {
       {"tests/door", 18},
       {"tests/fuzz", 18},
       {"tests/helm", 18},
+      {"tests/models", 18},
       {"tests/numerics", 18},
       {"tests/prefix", 18},
       {"tests/programs", 18},

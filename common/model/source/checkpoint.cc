@@ -1,6 +1,8 @@
 #include "common/model/source/checkpoint.h"
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -8,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/model/source/folder_advice.h"
+#include "common/model/source/gguf_config.h"
 #include "common/model/source/json_reader.h"
 
 namespace baton {
@@ -26,21 +29,12 @@ bool IsPlainFileName(absl::string_view name) {
 
 }  // namespace
 
-std::optional<DType> CheckpointTensor::type() const {
-  if (entry->dtype == "F32") return DType::kF32;
-  if (entry->dtype == "F16") return DType::kF16;
-  if (entry->dtype == "BF16") return DType::kBF16;
-  return std::nullopt;
-}
-
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.path_ = absl::StrCat(folder, "/model.safetensors");
   auto file = SafetensorsFile::Open(checkpoint.path_);
   if (file.ok()) {
-    for (const auto& [name, entry] : (*file)->entries()) {
-      checkpoint.tensors_[name] = {file->get(), &entry};
-    }
+    for (const auto& [name, tensor] : (*file)->tensors()) checkpoint.tensors_[name] = tensor;
     checkpoint.files_.push_back(*std::move(file));
     return checkpoint;
   }
@@ -80,32 +74,73 @@ absl::Status Checkpoint::OpenShards(const std::string& folder) {
       shard->second = file->get();
       files_.push_back(*std::move(file));
     }
-    const auto entry = shard->second->entries().find(name);
-    if (entry == shard->second->entries().end()) {
-      return absl::InvalidArgumentError(absl::StrCat(shard->second->path(), ": has no tensor \"",
-                                                     absl::CHexEscape(name), "\"; expected by ",
-                                                     path_));
+    const auto tensor = shard->second->tensors().find(name);
+    if (tensor == shard->second->tensors().end()) {
+      return absl::InvalidArgumentError(absl::StrCat(shard->second->file().path(),
+                                                     ": has no tensor \"", absl::CHexEscape(name),
+                                                     "\"; expected by ", path_));
     }
-    tensors_[name] = {shard->second, &entry->second};
+    tensors_[name] = tensor->second;
   }
   return absl::OkStatus();
 }
 
-DType Checkpoint::MatrixType() const {
-  bool f16 = false, bf16 = false, other = false;
-  for (const auto& [name, tensor] : tensors_) {
-    if (tensor.entry->shape.size() < 2) continue;
-    const std::string& type = tensor.entry->dtype;
-    (type == "F16" ? f16 : type == "BF16" ? bf16 : other) = true;
+absl::StatusOr<Checkpoint> Checkpoint::FromGguf(GgufParts parts, const ModelConfig& config) {
+  Checkpoint checkpoint;
+  checkpoint.path_ = parts.first().file().path();
+  checkpoint.settings_name_ = "its settings";
+  for (const auto& part : parts.files()) {
+    for (const auto& [name, tensor] : part->tensors()) {
+      if (IsRopeFactors(name)) continue;  // ReadGgufConfig has read these.
+      const std::string known = NameOfGgufTensor(config, name);
+      const std::string& path = part->file().path();
+      if (known.empty()) {
+        return absl::InvalidArgumentError(absl::StrCat(path, ": has tensor \"",
+                                                       absl::CHexEscape(name), "\", which no ",
+                                                       config.architecture, " has"));
+      }
+      if (!checkpoint.tensors_.emplace(known, tensor).second) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, ": has tensor \"", absl::CHexEscape(name),
+                         "\", which another part of the file has too"));
+      }
+    }
   }
-  if (other || f16 == bf16) return DType::kF32;
-  return f16 ? DType::kF16 : DType::kBF16;
+  checkpoint.gguf_ = std::move(parts);
+  return checkpoint;
+}
+
+WeightFormat Checkpoint::MatrixFormat() const {
+  bool f16 = false, bf16 = false, other = false;
+  std::optional<WeightFormat> quantised;
+  for (const auto& [name, tensor] : tensors_) {
+    if (tensor.shape.size() < 2) continue;
+    if (tensor.format && IsQuantised(*tensor.format)) {
+      // The same one for every order of the table.
+      quantised = quantised ? std::min(*quantised, *tensor.format) : *tensor.format;
+    }
+    (tensor.format == WeightFormat::kF16    ? f16
+     : tensor.format == WeightFormat::kBF16 ? bf16
+                                            : other) = true;
+  }
+  if (quantised) return *quantised;
+  if (other || f16 == bf16) return WeightFormat::kF32;
+  return f16 ? WeightFormat::kF16 : WeightFormat::kBF16;
+}
+
+absl::string_view Checkpoint::TypesOf(bool is_matrix) const {
+  if (!gguf_) return "BF16, F16 or F32";
+  if (!is_matrix) return "F32, F16 or BF16";
+  return "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K: make such a file with "
+         "llama-quantize, for example of type Q4_K_M";
 }
 
 absl::Status Checkpoint::CheckUnchanged() const {
   for (const auto& file : files_) {
-    RETURN_IF_ERROR(file->CheckUnchanged());
+    RETURN_IF_ERROR(file->file().CheckUnchanged());
   }
+  if (!gguf_) return absl::OkStatus();
+  for (const auto& part : gguf_->files()) RETURN_IF_ERROR(part->file().CheckUnchanged());
   return absl::OkStatus();
 }
 

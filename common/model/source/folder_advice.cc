@@ -114,11 +114,6 @@ std::string NoFolder(const std::string& folder) {
 std::string IsAFile(const std::string& name) {
   const size_t slash = name.rfind('/');
   const std::string parent = slash == name.npos ? "." : name.substr(0, slash);
-  if (absl::EndsWith(name, ".gguf")) {
-    return absl::StrCat("'", Shown(name), "' is a GGUF file, made for llama.cpp, which ",
-                        "Baton does not read; give the folder of the original model, with ",
-                        kWanted);
-  }
   return absl::StrCat("'", Shown(name), "' is a file; give the folder that holds ", kWanted,
                       absl::EndsWith(name, ".safetensors") || absl::EndsWith(name, ".json")
                           ? absl::StrCat(": ", Shown(parent))
@@ -155,10 +150,8 @@ std::string NoTokenizer(const std::string& folder, const Names& in) {
 
 std::string OtherWeights(const std::string& folder, const Names& in) {
   if (const std::string gguf = in.First("", ".gguf"); !gguf.empty()) {
-    return absl::StrCat("'", Shown(folder), "' has weights as GGUF (", Shown(gguf),
-                        "), made for llama.cpp, which Baton does not read; give the folder of the "
-                        "original model, with ",
-                        kWanted);
+    return absl::StrCat("'", Shown(folder), "' has weights as GGUF; give the file: --model ",
+                        Shown(In(folder, gguf)));
   }
   for (const absl::string_view end : {".incomplete", ".part", ".aria2", ".crdownload"}) {
     if (const std::string part = in.First("", end); !part.empty()) {

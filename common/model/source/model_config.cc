@@ -15,21 +15,12 @@
 #include "common/model/source/generation_config.h"
 #include "common/model/source/json_reader.h"
 #include "common/model/source/model_family.h"
+#include "common/model/source/model_limits.h"
 
 namespace baton {
 namespace {
 
 constexpr size_t kMaxFileBytes = 4 << 20;
-
-// Limits far above any existing model. They are low enough that products of two sizes fit in 64
-// bits and offsets into activations fit in an int.
-constexpr int kMaxLayers = 4096;
-constexpr int kMaxHidden = 1 << 17;
-constexpr int kMaxIntermediate = 1 << 20;
-constexpr int kMaxHeads = 1024;
-constexpr int kMaxHeadDim = 1024;
-constexpr int kMaxVocab = 1 << 24;
-constexpr int kMaxContext = 1 << 28;
 
 // Refuses quantised weights. The message names the quantisation method as the model's web page
 // does.

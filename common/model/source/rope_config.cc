@@ -9,14 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/model/source/json_reader.h"
+#include "common/model/source/model_limits.h"
 
 namespace baton {
 namespace {
-
-constexpr double kLargestTheta = 1e12;
-constexpr double kLargestFactor = 1e6;
-constexpr double kSmallestFactor = 1e-6;
-constexpr int kMaxRopeContext = 1 << 28;
 
 constexpr char kOriginalContext[] = "original_max_position_embeddings";
 
@@ -24,7 +20,7 @@ void ReadLlama3(JsonReader& rope, RopeConfig& config) {
   config.factor = rope.Number("factor", 1, kLargestFactor);
   config.low_freq_factor = rope.Number("low_freq_factor", kSmallestFactor, kLargestFactor);
   config.high_freq_factor = rope.Number("high_freq_factor", kSmallestFactor, kLargestFactor);
-  config.original_context = rope.Int(kOriginalContext, 1, kMaxRopeContext);
+  config.original_context = rope.Int(kOriginalContext, 1, kMaxContext);
   if (config.high_freq_factor <= config.low_freq_factor) {
     rope.Fail("high_freq_factor",
               absl::StrCat("more than low_freq_factor, ", config.low_freq_factor));
@@ -175,7 +171,7 @@ RopeConfig ReadRopeConfig(JsonReader& json, const RopeSizes& sizes) {
   RopeConfig config;
   config.theta = json.Number("rope_theta", 1, kLargestTheta, config.theta);
   config.dims = ReadDims(json, sizes.head_dim, sizes.partial);
-  const int outer_original = json.Int(kOriginalContext, 1, kMaxRopeContext, sizes.original_context);
+  const int outer_original = json.Int(kOriginalContext, 1, kMaxContext, sizes.original_context);
   // If config.json has both rope_scaling and rope_parameters, only rope_scaling is read, as in
   // versions 4 and 5 of transformers.
   // As in transformers, an empty rope_scaling is none.
@@ -194,7 +190,7 @@ RopeConfig ReadRopeConfig(JsonReader& json, const RopeSizes& sizes) {
   }
   config.type = ReadType(rope, sizes.yarn_is_long);
   if (config.type == Type::kDefault) return config;
-  const int inner_original = rope.Int(kOriginalContext, 1, kMaxRopeContext, 0);
+  const int inner_original = rope.Int(kOriginalContext, 1, kMaxContext, 0);
   config.original_context = outer_original > 0   ? outer_original
                             : inner_original > 0 ? inner_original
                                                  : sizes.max_position_embeddings;
@@ -262,6 +258,7 @@ std::vector<float> RopeInverseFrequency(const RopeConfig& rope, int reach) {
     if (rope.type == RopeConfig::Type::kLongRope) {
       power *= (is_long ? rope.long_factor : rope.short_factor)[i];
     }
+    if (!rope.divisors.empty()) power *= rope.divisors[i];
     frequencies[i] = 1.0f / power;
     if (rope.type == RopeConfig::Type::kLinear) frequencies[i] /= static_cast<float>(rope.factor);
   }

@@ -30,6 +30,11 @@ struct RopeConfig {
   bool truncate = true;                              // for kYarn
   std::vector<float> short_factor, long_factor;      // for kLongRope: [dims / 2]
   double attention_factor = 1;                       // multiplies cosines and sines
+  // Divides the frequencies of kDefault and kLinear, [dims / 2], or empty. Only GGUF files have it.
+  std::vector<float> divisors;
+  // True if the elements of a pair lie beside each other in q and k, as in Su et al. and in GGUF
+  // files of `llama`; otherwise `dims` / 2 elements apart, as in transformers.
+  bool interleaved = false;
 
   bool operator==(const RopeConfig&) const = default;
 };

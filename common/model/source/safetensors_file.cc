@@ -1,26 +1,17 @@
 #include "common/model/source/safetensors_file.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <limits>
 #include <optional>
 #include <utility>
-
-#include <fcntl.h>
-#include <linux/magic.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
-#include <unistd.h>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/check.h"
 #include "common/base/json_value.h"
 #include "common/base/lfs_pointer.h"
 #include "common/base/status_macros.h"
-#include "common/model/source/folder_advice.h"
 
 namespace baton {
 namespace {
@@ -46,8 +37,12 @@ std::string Quoted(absl::string_view name) {
                       name.size() > kLongest ? "...\"" : "\"");
 }
 
-int64_t ChangedNs(const struct stat& info) {
-  return info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
+// Returns the format of weights of this type, if it is one.
+std::optional<WeightFormat> FormatNamed(absl::string_view dtype) {
+  if (dtype == "F32") return WeightFormat::kF32;
+  if (dtype == "F16") return WeightFormat::kF16;
+  if (dtype == "BF16") return WeightFormat::kBF16;
+  return std::nullopt;
 }
 
 // Returns the number of elements of a shape, or nullopt if it overflows 64 bits.
@@ -79,8 +74,8 @@ bool ReadIntegers(const JsonValue& array, std::vector<T>* integers) {
 }
 
 // Parses one entry of the header's JSON. Returns the fault of the entry, or "" if it has none. Sets
-// `entry->offset` relative to the first tensor byte, not to the file.
-std::string ParseEntry(const JsonValue& value, SafetensorsEntry* entry) {
+// `tensor->offset` relative to the first tensor byte, not to the file.
+std::string ParseTensor(const JsonValue& value, WeightTensor* tensor) {
   if (!value.IsObject()) return "is not an object";
   std::string fault;
   bool has_dtype = false, has_shape = false, has_offsets = false;
@@ -91,13 +86,14 @@ std::string ParseEntry(const JsonValue& value, SafetensorsEntry* entry) {
       if (has_dtype || !dtype) {
         fault = "dtype is not one string";
       } else {
-        entry->dtype = std::string(*dtype);
+        tensor->type = std::string(*dtype);
+        tensor->format = FormatNamed(*dtype);
         has_dtype = true;
       }
     } else if (key == "shape") {
       if (has_shape || !field.IsArray()) {
         fault = "shape is not one list";
-      } else if (!ReadIntegers(field, &entry->shape)) {
+      } else if (!ReadIntegers(field, &tensor->shape)) {
         fault = "shape holds something else than integers >= 0";
       }
       has_shape = true;
@@ -109,8 +105,8 @@ std::string ParseEntry(const JsonValue& value, SafetensorsEntry* entry) {
         fault =
             absl::StrCat("data_offsets begin at ", range[0], " and end before that, at ", range[1]);
       } else {
-        entry->offset = range[0];
-        entry->bytes = range[1] - range[0];
+        tensor->offset = range[0];
+        tensor->bytes = range[1] - range[0];
       }
       has_offsets = true;
     } else {
@@ -127,65 +123,48 @@ std::string ParseEntry(const JsonValue& value, SafetensorsEntry* entry) {
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
-
-SafetensorsFile::~SafetensorsFile() {
-  if (mapping_ != nullptr) munmap(const_cast<std::byte*>(mapping_), file_bytes_);
-  close(fd_);
-}
-
 absl::StatusOr<std::unique_ptr<const SafetensorsFile>> SafetensorsFile::Open(
     const std::string& path) {
-  // O_NONBLOCK: open must not hang if the path is a pipe.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return ModelFileError(errno, path);
-  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, fd));
+  ASSIGN_OR_RETURN(auto mapped, MappedFile::Open(path));
+  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(std::move(mapped)));
   RETURN_IF_ERROR(file->ReadHeader());
   RETURN_IF_ERROR(file->CheckExtents());
-  RETURN_IF_ERROR(file->Map());
   return file;
 }
 
 absl::Status SafetensorsFile::Bad(absl::string_view what) const {
-  return absl::InvalidArgumentError(absl::StrCat(path_, ": ", what));
+  return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": ", what));
 }
 
 absl::Status SafetensorsFile::ReadHeader() {
-  struct stat info;
-  if (fstat(fd_, &info) != 0) return absl::ErrnoToStatus(errno, path_);
-  if (!S_ISREG(info.st_mode)) return Bad("not a regular file");
-  file_bytes_ = info.st_size;
-  changed_ns_ = ChangedNs(info);
-  if (file_bytes_ < kLengthBytes) {
-    return Bad(absl::StrCat("has ", file_bytes_, " bytes; expected at least the ", kLengthBytes,
+  const uint64_t size = file_->size();
+  if (size < kLengthBytes) {
+    return Bad(absl::StrCat("has ", size, " bytes; expected at least the ", kLengthBytes,
                             " of a header length: it was cut short, fetch it again"));
   }
   unsigned char length[kLengthBytes];
-  RETURN_IF_ERROR(Read(0, length, kLengthBytes));
+  RETURN_IF_ERROR(file_->Read(0, length, kLengthBytes));
   uint64_t header_bytes = 0;
   for (int i = kLengthBytes - 1; i >= 0; --i) header_bytes = header_bytes << 8 | length[i];
-  const uint64_t room = std::min(file_bytes_ - kLengthBytes, kMaxHeaderBytes);
+  const uint64_t room = std::min(size - kLengthBytes, kMaxHeaderBytes);
   if (header_bytes > room) {
-    char begin[64] = {};
-    const size_t begin_bytes = std::min<size_t>(file_bytes_, sizeof(begin));
-    RETURN_IF_ERROR(Read(0, begin, begin_bytes));
-    if (IsLfsPointer({begin, begin_bytes})) {
-      return absl::InvalidArgumentError(LfsPointerMessage(path_));
+    if (file_->IsLfsPointer()) {
+      return absl::InvalidArgumentError(LfsPointerMessage(file_->path()));
     }
     return Bad(absl::StrCat(
-        "header length is ", header_bytes, "; expected at most ", room, " in a file of ",
-        file_bytes_, " bytes: it was cut short or is not a safetensors file, fetch it again"));
+        "header length is ", header_bytes, "; expected at most ", room, " in a file of ", size,
+        " bytes: it was cut short or is not a safetensors file, fetch it again"));
   }
   std::string header(header_bytes, '\0');
-  RETURN_IF_ERROR(Read(kLengthBytes, header.data(), header_bytes));
+  RETURN_IF_ERROR(file_->Read(kLengthBytes, header.data(), header_bytes));
   data_begin_ = kLengthBytes + header_bytes;
   if (header.empty() || header.front() != '{') {
     return Bad(absl::StrCat("header of ", header_bytes, " bytes does not begin with '{'"));
   }
-  return ReadEntries(header);
+  return ReadTensors(header);
 }
 
-absl::Status SafetensorsFile::ReadEntries(absl::string_view header) {
+absl::Status SafetensorsFile::ReadTensors(absl::string_view header) {
   const auto text = JsonText::Parse(header);
   if (!text.ok()) {
     return Bad(absl::StrCat("header is not a JSON object: ", text.status().message()));
@@ -197,34 +176,34 @@ absl::Status SafetensorsFile::ReadEntries(absl::string_view header) {
       has_metadata = true;
       return absl::OkStatus();
     }
-    return AddEntry(name, value);
+    return AddTensor(name, value);
   });
 }
 
-absl::Status SafetensorsFile::AddEntry(absl::string_view name, const JsonValue& value) {
-  SafetensorsEntry entry;
-  if (const std::string wrong = ParseEntry(value, &entry); !wrong.empty()) {
+absl::Status SafetensorsFile::AddTensor(absl::string_view name, const JsonValue& value) {
+  WeightTensor tensor{.file = file_.get()};
+  if (const std::string wrong = ParseTensor(value, &tensor); !wrong.empty()) {
     return Bad(absl::StrCat(Quoted(name), " ", wrong));
   }
-  const uint64_t data_bytes = file_bytes_ - data_begin_;
-  if (entry.offset > data_bytes || entry.bytes > data_bytes - entry.offset) {
-    return Bad(absl::StrCat(Quoted(name), " lies at [", entry.offset, ", ",
-                            entry.offset + entry.bytes, ") of the data; expected inside its ",
-                            data_bytes, " bytes: the file, of ", file_bytes_,
+  const uint64_t data_bytes = file_->size() - data_begin_;
+  if (tensor.offset > data_bytes || tensor.bytes > data_bytes - tensor.offset) {
+    return Bad(absl::StrCat(Quoted(name), " lies at [", tensor.offset, ", ",
+                            tensor.offset + tensor.bytes, ") of the data; expected inside its ",
+                            data_bytes, " bytes: the file, of ", file_->size(),
                             " bytes, was cut short, fetch it again"));
   }
-  const auto elements = Elements(entry.shape);
+  const auto elements = Elements(tensor.shape);
   uint64_t bits = 0;
-  if (const auto element_bits = DtypeBits(entry.dtype);
+  if (const auto element_bits = DtypeBits(tensor.type);
       !elements || (element_bits && __builtin_mul_overflow(*elements, *element_bits, &bits))) {
-    return Bad(absl::StrCat(Quoted(name), " has shape [", absl::StrJoin(entry.shape, ", "),
+    return Bad(absl::StrCat(Quoted(name), " has shape [", absl::StrJoin(tensor.shape, ", "),
                             "], more elements than 64 bits can count"));
-  } else if (element_bits && bits / 8 != entry.bytes) {
-    return Bad(absl::StrCat(Quoted(name), " has ", entry.bytes, " bytes; expected ", bits / 8,
-                            " for ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "), "]"));
+  } else if (element_bits && bits / 8 != tensor.bytes) {
+    return Bad(absl::StrCat(Quoted(name), " has ", tensor.bytes, " bytes; expected ", bits / 8,
+                            " for ", tensor.type, " [", absl::StrJoin(tensor.shape, ", "), "]"));
   }
-  entry.offset += data_begin_;
-  if (!entries_.emplace(std::string(name), std::move(entry)).second) {
+  tensor.offset += data_begin_;
+  if (!tensors_.emplace(std::string(name), std::move(tensor)).second) {
     return Bad(absl::StrCat(Quoted(name), " occurs twice"));
   }
   return absl::OkStatus();
@@ -233,81 +212,28 @@ absl::Status SafetensorsFile::AddEntry(absl::string_view name, const JsonValue& 
 // Checks that tensors neither overlap nor leave a gap between each other, before the first or after
 // the last one. The format demands this.
 absl::Status SafetensorsFile::CheckExtents() const {
-  std::vector<const std::pair<const std::string, SafetensorsEntry>*> order;
-  order.reserve(entries_.size());
-  for (const auto& entry : entries_) order.push_back(&entry);
+  std::vector<const std::pair<const std::string, WeightTensor>*> order;
+  order.reserve(tensors_.size());
+  for (const auto& tensor : tensors_) order.push_back(&tensor);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return std::pair(a->second.offset, a->second.bytes) <
            std::pair(b->second.offset, b->second.bytes);
   });
   uint64_t next = data_begin_;
-  for (const auto* entry : order) {
-    if (entry->second.offset != next) {
-      return Bad(absl::StrCat(Quoted(entry->first), " begins at byte ",
-                              entry->second.offset - data_begin_, " of the data, ",
-                              entry->second.offset < next ? "inside" : "with a gap after",
+  for (const auto* tensor : order) {
+    if (tensor->second.offset != next) {
+      return Bad(absl::StrCat(Quoted(tensor->first), " begins at byte ",
+                              tensor->second.offset - data_begin_, " of the data, ",
+                              tensor->second.offset < next ? "inside" : "with a gap after",
                               " the tensor before it; expected ", next - data_begin_));
     }
-    next += entry->second.bytes;
+    next += tensor->second.bytes;
   }
-  if (next != file_bytes_) {
-    return Bad(absl::StrCat("has ", file_bytes_ - data_begin_, " bytes of data; expected ",
+  if (next != file_->size()) {
+    return Bad(absl::StrCat("has ", file_->size() - data_begin_, " bytes of data; expected ",
                             next - data_begin_, " as its tensors end there"));
   }
   return absl::OkStatus();
-}
-
-absl::Status SafetensorsFile::Map() {
-  void* mapping = mmap(nullptr, file_bytes_, PROT_READ, MAP_SHARED, fd_, 0);
-  if (mapping == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": mmap"));
-  mapping_ = static_cast<const std::byte*>(mapping);
-  return absl::OkStatus();
-}
-
-absl::Span<const std::byte> SafetensorsFile::Bytes(const SafetensorsEntry& entry) const {
-  BATON_CHECK(entry.offset <= file_bytes_ && entry.bytes <= file_bytes_ - entry.offset)
-      << path_ << ": " << entry.offset << "+" << entry.bytes << " of " << file_bytes_;
-  return {mapping_ + entry.offset, entry.bytes};
-}
-
-absl::Status SafetensorsFile::PageIn(const SafetensorsEntry& entry, const PageInStep& step) const {
-  const absl::Span<const std::byte> bytes = Bytes(entry);
-  const absl::Status status = PageInForReading(bytes.data(), bytes.size(), step);
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(path_, ": ", status.message()));
-}
-
-absl::Status SafetensorsFile::Read(uint64_t offset, void* out, size_t bytes) const {
-  char* to = static_cast<char*>(out);
-  while (bytes > 0) {
-    const ssize_t got = pread(fd_, to, bytes, offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::ErrnoToStatus(errno, path_);
-    if (got == 0) {
-      return absl::DataLossError(absl::StrCat(path_, ": ended at byte ", offset, "; it had ",
-                                              file_bytes_, " when opened"));
-    }
-    to += got;
-    offset += got;
-    bytes -= got;
-  }
-  return absl::OkStatus();
-}
-
-bool SafetensorsFile::InMemory() const {
-  struct statfs info;
-  return fstatfs(fd_, &info) == 0 && info.f_type == TMPFS_MAGIC;
-}
-
-absl::Status SafetensorsFile::CheckUnchanged() const {
-  struct stat info;
-  if (fstat(fd_, &info) != 0) return absl::ErrnoToStatus(errno, path_);
-  if (static_cast<uint64_t>(info.st_size) == file_bytes_ && ChangedNs(info) == changed_ns_) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat(path_, ": was changed while it was read; it had ", file_bytes_,
-                   " bytes and has ", static_cast<int64_t>(info.st_size)));
 }
 
 }  // namespace baton
