@@ -35,7 +35,7 @@ absl::Status CheckTensor(absl::string_view op, absl::string_view name, const Ten
 absl::Status CheckMatrix(absl::string_view op, absl::string_view name, const Matrix& m) {
   if (m.rows <= 0 || m.cols <= 0) return Refuse(op, ": ", name, " is ", Shape(m));
   if (m.data == nullptr) return Refuse(op, ": ", name, " has no data");
-  if (static_cast<int>(m.format) < 0 || static_cast<int>(m.format) >= kWeightFormats) {
+  if (static_cast<int>(m.format) >= kWeightFormats) {
     return Refuse(op, ": ", name, " has format ", static_cast<int>(m.format));
   }
   if (m.cols % BlockValues(m.format) != 0) {
