@@ -15,7 +15,8 @@ constexpr int64_t kMaxParts = 1000;
 
 absl::StatusOr<GgufParts> GgufParts::Open(const std::string& path) {
   ASSIGN_OR_RETURN(auto file, GgufFile::Open(path));
-  GgufParts parts = Of(std::move(file));
+  GgufParts parts;
+  parts.files_.push_back(std::move(file));
   const auto* const count = parts.first().Find<int64_t>("split.count");
   if (count == nullptr || *count <= 1) return parts;
   if (*count > kMaxParts) {
@@ -35,12 +36,6 @@ absl::StatusOr<GgufParts> GgufParts::Open(const std::string& path) {
                                     begin, absl::StrFormat("-%05d-of-%05d.gguf", part, *count))));
     parts.files_.push_back(std::move(next));
   }
-  return parts;
-}
-
-GgufParts GgufParts::Of(std::unique_ptr<const GgufFile> file) {
-  GgufParts parts;
-  parts.files_.push_back(std::move(file));
   return parts;
 }
 

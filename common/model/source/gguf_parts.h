@@ -17,8 +17,6 @@ class GgufParts {
   // Opens the file, and all other parts if it is the first one. Returns InvalidArgument for another
   // part, and the errors of GgufFile::Open.
   static absl::StatusOr<GgufParts> Open(const std::string& path);
-  // Takes one file as a whole.
-  static GgufParts Of(std::unique_ptr<const GgufFile> file);
 
   const GgufFile& first() const { return *files_.front(); }
   const std::vector<std::unique_ptr<const GgufFile>>& files() const { return files_; }
