@@ -16,7 +16,7 @@
 
 namespace baton {
 
-// The templates of a model and what they need, as texts.
+// The chat templates of a model, and the special tokens that they use, as texts.
 struct ChatSources {
   std::map<std::string, std::string> templates;  // Keyed by name: "default", "tool_use", ...
   // Special tokens that templates know by name, such as bos_token.

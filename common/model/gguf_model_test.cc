@@ -231,7 +231,7 @@ TEST_F(GgufModelTest, QuantisedWeightsAreTheirExactValues) {
   for (const WeightFormat format : {WeightFormat::kQ8_0, WeightFormat::kQ4_0}) {
     SCOPED_TRACE(WeightFormatName(format));
     const std::string path = Write(form, format);
-    // The same values as floats, on a backend that knows nothing of formats but their values.
+    // ReferenceBackend multiplies with the values that Dequantise gives, in double precision.
     ReferenceBackend reference;
     const auto expected = Logits(path, &reference);
     const auto f32 = Logits(path, Cpu().get());

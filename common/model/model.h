@@ -17,8 +17,8 @@
 namespace baton {
 
 // A model ready to run on one backend: its configuration and its weights, mapped from the files of
-// a Hugging Face folder. Immutable once loaded. Must outlive every ForwardPass on it, and the
-// backend must outlive the model.
+// a Hugging Face folder or from a GGUF file. Immutable once loaded. Must outlive every ForwardPass
+// on it, and the backend must outlive the model.
 class Model {
  public:
   // Called with the bytes of weights loaded so far and the total. May be null.

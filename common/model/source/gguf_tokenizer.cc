@@ -179,7 +179,7 @@ class Converter {
     return added;
   }
 
-  // The first of equal tokens has the text, as in llama.cpp.
+  // If several tokens have the same text, the text stands for the first of them, as in llama.cpp.
   Json Vocabulary() const {
     Json vocabulary = Json::object();
     for (size_t id = 0; id < tokens_.size(); ++id) {
