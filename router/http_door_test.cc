@@ -176,7 +176,8 @@ TEST_F(HttpDoorTest, ARefusalIsAStatusWithItsParameter) {
 }
 
 TEST_F(HttpDoorTest, AChatIsRenderedWithTheModelsTemplate) {
-  const auto chat = ChatRenderer::Load(BATON_SOURCE_DIR "/common/model/demo", "auto");
+  const auto chat =
+      ChatRenderer::Load(*ReadChatTexts(BATON_SOURCE_DIR "/common/model/demo"), "auto");
   ASSERT_TRUE(chat.ok()) << chat.status();
   RouterServer::Options options;
   options.model.chat = chat->get();

@@ -1,7 +1,6 @@
 #include "common/chat/chat_renderer.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -18,83 +17,11 @@
 namespace baton {
 namespace {
 
-constexpr char kDefault[] = "default", kForTools[] = "tool_use";
-// Special tokens that a template knows by name, as in transformers.
-constexpr absl::string_view kSpecialNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                               "pad_token", "cls_token", "mask_token"};
-
+constexpr char kForTools[] = "tool_use";
 std::optional<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
   return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-// Reads a file of JSON, if there is one.
-absl::StatusOr<std::unique_ptr<const JsonText>> ReadJson(const std::string& path) {
-  const std::optional<std::string> text = ReadFile(path);
-  if (!text) return nullptr;
-  auto json = JsonText::Parse(*text);
-  if (!json.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", json.status().message()));
-  }
-  return json;
-}
-
-// A special token of a file is a text, or an object with its content.
-std::optional<absl::string_view> TextOfToken(const JsonValue& value) {
-  if (const auto text = value.String()) return text;
-  const auto content = value.Member("content");
-  return content ? content->String() : std::nullopt;
-}
-
-// Appends the special tokens that a file names to `tokens`.
-void AddSpecialTokens(const JsonValue& file,
-                      std::vector<std::pair<std::string, std::string>>* tokens) {
-  const auto add = [&](absl::string_view name, const JsonValue& value) {
-    const auto text = TextOfToken(value);
-    if (!text) return;
-    tokens->emplace_back(std::string(name), std::string(*text));
-  };
-  for (const absl::string_view name : kSpecialNames) {
-    if (const auto value = file.Member(name)) add(name, *value);
-  }
-  if (const auto extra = file.Member("extra_special_tokens"); extra && extra->IsObject()) {
-    extra
-        ->ForEachMember([&](absl::string_view name, const JsonValue& value) {
-          add(name, value);
-          return absl::OkStatus();
-        })
-        .IgnoreError();
-  }
-}
-
-// Reads the templates that have files of their own in a folder.
-void ReadTemplates(const std::string& folder, std::map<std::string, std::string>* templates) {
-  if (auto source = ReadFile(absl::StrCat(folder, "/chat_template.jinja"))) {
-    templates->insert_or_assign(kDefault, *std::move(source));
-  }
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           absl::StrCat(folder, "/additional_chat_templates"), error)) {
-    if (entry.path().extension() != ".jinja") continue;
-    if (auto source = ReadFile(entry.path())) {
-      templates->insert_or_assign(entry.path().stem(), *std::move(source));
-    }
-  }
-}
-
-// Reads the templates in tokenizer_config.json: one, or several with names.
-absl::Status ReadTemplates(const JsonValue& config, std::map<std::string, std::string>* templates) {
-  const auto given = config.Member("chat_template");
-  if (!given) return absl::OkStatus();
-  if (given->String()) templates->insert_or_assign(kDefault, std::string(*given->String()));
-  return given->ForEachElement([&](const JsonValue& named) {
-    const auto name = named.Member("name"), source = named.Member("template");
-    if (name && name->String() && source && source->String()) {
-      templates->insert_or_assign(std::string(*name->String()), std::string(*source->String()));
-    }
-    return absl::OkStatus();
-  });
 }
 
 // Returns a text without the white space at its beginning, if `front` is true, and at its end, as
@@ -157,31 +84,8 @@ absl::Status FailureOf(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<const ChatRenderer>> ChatRenderer::Load(const std::string& folder,
+absl::StatusOr<std::unique_ptr<const ChatRenderer>> ChatRenderer::Load(const ChatTexts& texts,
                                                                        const std::string& choice) {
-  ChatSources sources;
-  if (choice == "none") return FromSources(sources, choice);
-  ASSIGN_OR_RETURN(const auto config, ReadJson(absl::StrCat(folder, "/tokenizer_config.json")));
-  if (config != nullptr) {
-    AddSpecialTokens(config->root(), &sources.special_tokens);
-    // Older folders have some of the names in a file of their own.
-    if (!config->root().Member("added_tokens_decoder")) {
-      ASSIGN_OR_RETURN(const auto older,
-                       ReadJson(absl::StrCat(folder, "/special_tokens_map.json")));
-      if (older != nullptr) AddSpecialTokens(older->root(), &sources.special_tokens);
-    }
-  }
-  if (choice == "auto") {
-    ReadTemplates(folder, &sources.templates);
-    if (sources.templates.empty() && config != nullptr) {
-      RETURN_IF_ERROR(ReadTemplates(config->root(), &sources.templates));
-    }
-  }
-  return FromSources(sources, choice);
-}
-
-absl::StatusOr<std::unique_ptr<const ChatRenderer>> ChatRenderer::FromSources(
-    const ChatSources& sources, const std::string& choice) {
   auto renderer = std::unique_ptr<ChatRenderer>(new ChatRenderer());
   if (choice == "none") {
     renderer->usable_ =
@@ -189,21 +93,21 @@ absl::StatusOr<std::unique_ptr<const ChatRenderer>> ChatRenderer::FromSources(
     renderer->description_ = "none, by --chat-template";
     return renderer;
   }
-  for (const auto& [name, text] : sources.special_tokens) {
+  for (const auto& [name, text] : texts.special_tokens) {
     renderer->special_tokens_.emplace_back(name, ChatValue::Text(text, TextOrigin::kTemplate));
   }
   if (choice == "auto") {
-    for (const auto& [name, source] : sources.templates) renderer->Add(name, source);
+    for (const auto& [name, text] : texts.templates) renderer->Add(name, text);
   } else {
-    const auto source = ReadFile(choice);
-    if (!source) {
+    const auto text = ReadFile(choice);
+    if (!text) {
       return absl::NotFoundError(
           absl::StrCat("--chat-template is '", choice,
                        "'; there is no such file; it takes auto, none or the "
                        "file of a template"));
     }
-    renderer->Add(kDefault, *source);
-    const absl::Status parsed = renderer->templates_.at(kDefault).parsed.status();
+    renderer->Add(kDefaultTemplate, *text);
+    const absl::Status parsed = renderer->templates_.at(kDefaultTemplate).parsed.status();
     if (!parsed.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("--chat-template: ", choice, ": ", parsed.message()));
@@ -223,16 +127,17 @@ void ChatRenderer::Describe() {
   if (templates_.empty()) {
     usable_ = absl::InvalidArgumentError(
         "the model has no chat template; send a prompt, or start the router with --chat-template");
-    description_ = "none in the folder";
+    description_ = "none";
     return;
   }
   std::vector<std::string> parts;
   absl::Status failure;
   for (const auto& [name, named] : templates_) {
     if (!named.parsed.ok()) {
-      failure = absl::InvalidArgumentError(absl::StrCat(
-          "the model's chat template", name == kDefault ? "" : " '",
-          name == kDefault ? "" : name + "'", " can't be read: ", named.parsed.status().message()));
+      failure = absl::InvalidArgumentError(
+          absl::StrCat("the model's chat template", name == kDefaultTemplate ? "" : " '",
+                       name == kDefaultTemplate ? "" : name + "'",
+                       " can't be read: ", named.parsed.status().message()));
       parts.push_back(absl::StrCat(name, " (", named.parsed.status().message(), ")"));
       continue;
     }
@@ -252,8 +157,8 @@ absl::StatusOr<ChatRenderer::Prompt> ChatRenderer::Render(const Chat& chat,
     return BadParameter("continue_final_message",
                         "continue_final_message and add_generation_prompt are both true");
   }
-  auto found = templates_.find(chat.tools.empty() ? kDefault : kForTools);
-  if (found == templates_.end()) found = templates_.find(kDefault);
+  auto found = templates_.find(chat.tools.empty() ? kDefaultTemplate : kForTools);
+  if (found == templates_.end()) found = templates_.find(kDefaultTemplate);
   if (found == templates_.end()) {
     return BadParameter("messages",
                         "the model has several chat templates, and none of them is the default");

@@ -13,32 +13,22 @@
 #include "common/chat/chat_template.h"
 #include "common/chat/normal_chat.h"
 #include "common/metrics/counter.h"
+#include "common/model/source/chat_texts.h"
 
 namespace baton {
-
-// The chat templates of a model, and the special tokens that they use, as texts.
-struct ChatSources {
-  std::map<std::string, std::string> templates;  // Keyed by name: "default", "tool_use", ...
-  // Special tokens that templates know by name, such as bos_token.
-  std::vector<std::pair<std::string, std::string>> special_tokens;
-};
 
 // Writes conversations as the text of a prompt, with the chat template of a model. Constant once
 // loaded; any thread.
 class ChatRenderer {
  public:
-  // Reads the templates of a model's folder as transformers 5.24 does: chat_template.jinja and
-  // additional_chat_templates/*.jinja, or `chat_template` of tokenizer_config.json. `choice` is
-  // "auto", "none" for no chat, or the file of a template that takes the place of all these.
+  // Reads the templates of a model. `choice` is "auto", "none" for no chat, or the file of a
+  // template that takes the place of the model's own.
   //
-  // A folder without a template, and one whose template can't be parsed, give a renderer that
+  // A model without a template, and one whose template can't be parsed, give a renderer that
   // refuses every conversation (usable()). Returns NotFound if the file of `choice` can't be read,
-  // and InvalidArgument if it, or tokenizer_config.json, is malformed.
-  static absl::StatusOr<std::unique_ptr<const ChatRenderer>> Load(const std::string& folder,
+  // and InvalidArgument if it is malformed.
+  static absl::StatusOr<std::unique_ptr<const ChatRenderer>> Load(const ChatTexts& texts,
                                                                   const std::string& choice);
-  // Does the same with templates that were read already. `choice` is as above.
-  static absl::StatusOr<std::unique_ptr<const ChatRenderer>> FromSources(const ChatSources& sources,
-                                                                         const std::string& choice);
 
   // OK, or why every conversation is refused: InvalidArgument.
   const absl::Status& usable() const { return usable_; }

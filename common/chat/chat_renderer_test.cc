@@ -40,7 +40,9 @@ class ChatRendererTest : public testing::Test {
     std::ofstream(path) << text;
   }
   void Load(const std::string& choice = "auto") {
-    auto renderer = ChatRenderer::Load(folder_.path(), choice);
+    const auto texts = ReadChatTexts(folder_.path());
+    ASSERT_TRUE(texts.ok()) << texts.status();
+    auto renderer = ChatRenderer::Load(*texts, choice);
     ASSERT_TRUE(renderer.ok()) << renderer.status();
     renderer_ = *std::move(renderer);
   }
@@ -104,12 +106,12 @@ TEST_F(ChatRendererTest, ABrokenTemplateRefusesChatAndABrokenChoiceTheStart) {
                              HasSubstr("autoescape")));
   EXPECT_FALSE(renderer_->usable().ok());
   const std::string path = absl::StrCat(folder_.path(), "/chat_template.jinja");
-  EXPECT_THAT(std::string(ChatRenderer::Load(folder_.path(), path).status().message()),
+  EXPECT_THAT(std::string(ChatRenderer::Load({}, path).status().message()),
               testing::AllOf(HasSubstr(path), HasSubstr("line 2")));
-  EXPECT_THAT(std::string(ChatRenderer::Load(folder_.path(), "/no/such").status().message()),
+  EXPECT_THAT(std::string(ChatRenderer::Load({}, "/no/such").status().message()),
               HasSubstr("--chat-template is '/no/such'"));
   Write("tokenizer_config.json", "{");
-  EXPECT_THAT(std::string(ChatRenderer::Load(folder_.path(), "auto").status().message()),
+  EXPECT_THAT(std::string(ReadChatTexts(folder_.path()).status().message()),
               HasSubstr("tokenizer_config.json"));
 }
 
@@ -209,7 +211,7 @@ TEST_F(ChatRendererTest, OnlyTheTemplatesTextMayHaveSpecialTokens) {
 
 // The demo's template has its special tokens in quotes, and writes roles as special tokens.
 TEST_F(ChatRendererTest, NoRoleOfTheDemoForgesAToken) {
-  auto renderer = ChatRenderer::Load(BATON_SOURCE_DIR "/common/model/demo", "auto");
+  auto renderer = ChatRenderer::Load(*ReadChatTexts(BATON_SOURCE_DIR "/common/model/demo"), "auto");
   ASSERT_TRUE(renderer.ok()) << renderer.status();
   renderer_ = *std::move(renderer);
   Chat chat;

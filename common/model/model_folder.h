@@ -10,19 +10,16 @@
 
 namespace baton {
 
-// The configuration and the tensor table of a Hugging Face folder or a GGUF file, without the
-// weights. A worker reads it once and passes this object on.
+// The configuration and the tensor table of a model (ModelSource), without the weights. A worker
+// reads it once and passes this object on.
 struct ModelFolder {
   ModelConfig config;
   std::optional<Checkpoint> checkpoint;  // absent if the weights do not come from the folder
   std::vector<std::string> warnings;     // for the log, from SettleOddTensors()
 
-  // Reads config.json and, with `with_checkpoint`, the tables of *.safetensors (one file, or
-  // several with an index). Returns InvalidArgument if the tensors are not those of the model; the
-  // message names the file, the tensor, what was expected and what was found. Other errors are
-  // those of ReadModelConfig and Checkpoint::Open. If `path` is a GGUF file (GgufFile::IsGguf),
-  // reads its settings and, with `with_checkpoint`, the tensor tables of all its parts; other
-  // errors are then those of GgufParts::Open and ReadGgufConfig.
+  // Reads the settings and, with `with_checkpoint`, the tables of tensors. Returns InvalidArgument
+  // if the tensors are not those of the model; the message names the file, the tensor, what was
+  // expected and what was found. Other errors are those of ModelSource.
   static absl::StatusOr<ModelFolder> Open(const std::string& path, bool with_checkpoint = true);
 };
 

@@ -111,10 +111,10 @@ class Settling {
                  "rotary frequencies that differ from those of config.json; the model uses those "
                  "of config.json, as transformers does");
     WarnOfUnused(task_heads, "a value head, which generation does not use");
-    WarnOfUnused(layers, absl::StrCat("layers beyond num_hidden_layers, ", config_.layers,
-                                      "; the model uses the first ", config_.layers));
+    WarnOfUnused(layers, absl::StrCat("layers beyond the ", config_.layers, " of ",
+                                      checkpoint_.settings_name(), ", which the model uses"));
     WarnOfUnused(zeros, absl::StrCat("biases that ", config_.architecture,
-                                     " does not have with this config.json; all of them are 0"));
+                                     " does not have with these settings; all of them are 0"));
     return absl::OkStatus();
   }
 

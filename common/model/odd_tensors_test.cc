@@ -181,8 +181,7 @@ TEST_F(OddTensorsTest, TensorsThatTransformersDoesNotUseAreNamed) {
               ElementsAre(HasSubstr("2 tensors are not used, \"v_head.summary.bias\" and others: a "
                                     "value head"),
                           HasSubstr("2 tensors are not used, \"model.layers.10.mlp.anything\" and "
-                                    "others: layers beyond num_hidden_layers, 2; the model uses "
-                                    "the first 2")));
+                                    "others: layers beyond the 2 of config.json")));
   EXPECT_EQ(TinyLogits(folder_.path()), plain);
   ExpectReference("unused_tensors");
   // Layer 2 is used if config.json has three layers. Its other tensors are missing.

@@ -85,11 +85,12 @@ absl::Status Checkpoint::OpenShards(const std::string& folder) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Checkpoint> Checkpoint::FromGguf(GgufParts parts, const ModelConfig& config) {
+absl::StatusOr<Checkpoint> Checkpoint::FromGguf(std::shared_ptr<const GgufParts> parts,
+                                                const ModelConfig& config) {
   Checkpoint checkpoint;
-  checkpoint.path_ = parts.first().file().path();
+  checkpoint.path_ = parts->first().file().path();
   checkpoint.settings_name_ = "its settings";
-  for (const auto& part : parts.files()) {
+  for (const auto& part : parts->files()) {
     for (const auto& [name, tensor] : part->tensors()) {
       if (IsRopeFactors(name)) continue;  // ReadGgufConfig has read these.
       const std::string known = NameOfGgufTensor(config, name);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +28,8 @@ class Checkpoint {
   // Takes the tensors of a GGUF file, or of the parts of a split one, under the names that
   // transformers gives them. `config` is that of the first part. Returns InvalidArgument for a
   // tensor that no model of its family has, and for one that two parts have.
-  static absl::StatusOr<Checkpoint> FromGguf(GgufParts parts, const ModelConfig& config);
+  static absl::StatusOr<Checkpoint> FromGguf(std::shared_ptr<const GgufParts> parts,
+                                             const ModelConfig& config);
 
   // Path of model.safetensors, of the index, or of the GGUF file. Messages about a missing tensor
   // contain this path.
@@ -57,7 +57,7 @@ class Checkpoint {
   std::string path_;
   absl::string_view settings_name_ = "config.json";
   std::vector<std::unique_ptr<const SafetensorsFile>> files_;
-  std::optional<GgufParts> gguf_;
+  std::shared_ptr<const GgufParts> gguf_;
   absl::flat_hash_map<std::string, WeightTensor> tensors_;
 };
 
