@@ -25,7 +25,7 @@ using GgufValue = std::variant<int64_t, double, bool, std::string, std::vector<i
 // trusts nothing in the file: it checks every length, name, type, shape and extent. Immutable.
 class GgufFile {
  public:
-  static constexpr uint64_t kMaxHeaderBytes = 256 << 20;  // largest published: about 20 MiB
+  static constexpr uint64_t kMaxHeaderBytes = 64 << 20;  // largest published: about 20 MiB
   static constexpr uint64_t kMaxSettings = 1 << 16;
   static constexpr uint64_t kMaxTensors = 1 << 16;
   static constexpr uint64_t kMaxNameBytes = (1 << 16) - 1;  // as the format says, for keys too
