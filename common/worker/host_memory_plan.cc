@@ -25,6 +25,9 @@ constexpr uint64_t kThreadBytes = 8 * kMib;
 // partial result for every 1024 keys (kernels/cpu).
 constexpr uint64_t kQueriesOfTask = 64, kKeysOfPartial = 1024, kTasksOfThread = 4;
 
+// Each thread widens quantised weights to floats, a panel of columns at a time (kernels/cpu).
+constexpr uint64_t kWidenedCols = 24;
+
 // Rounds `bytes` up to whole pages.
 uint64_t WholePages(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
@@ -45,7 +48,9 @@ uint64_t RestBytes(const HostMemoryPlan::Options& options, int context) {
     floats += rows * stride;
     widest = std::max(widest, stride);
   }
-  floats += rows * widest;  // the packed operand of a GEMM
+  floats += rows * widest;      // the packed operand of a GEMM
+  floats += rows * widest / 3;  // the same with 8-bit activations, beside quantised weights
+  floats += options.threads * kWidenedCols * widest;
   floats += uint64_t{1} * limits.sequences * config.hidden;
   // Logits of two steps, and logits of the rows of a prompt that is scored.
   floats += (2 * uint64_t{1} * limits.sequences + StepSize::kScoredAtOnce) * config.vocab;
