@@ -31,6 +31,7 @@
 #include "absl/time/clock.h"
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
+#include "common/fetch/gguf_choice.h"
 #include "common/fetch/http_client.h"
 
 namespace baton {
@@ -179,26 +180,49 @@ absl::StatusOr<Snapshot> List(const FetchOptions& options) {
   return snapshot;
 }
 
-// Returns the files to fetch: those that Baton reads, or those that match the patterns.
+// Returns the files to fetch: a GGUF model, the files that Baton reads in a folder, or those that
+// match the patterns.
 absl::StatusOr<std::vector<HubFile>> Choose(const FetchOptions& options, const Snapshot& snapshot) {
   const std::vector<std::string> patterns =
       options.include.empty() ? std::vector<std::string>{"*.json", "*.safetensors", "*.jinja"}
                               : options.include;
+  const std::string which =
+      absl::StrCat("'", options.name, "' at revision '", options.revision, "'");
+  std::vector<std::string> names;
+  bool weights = false;
+  for (const HubFile& file : snapshot.files) {
+    names.push_back(file.path);
+    weights |= fnmatch("*.safetensors", file.path.c_str(), FNM_PATHNAME) == 0;
+  }
   const auto has = [&](absl::string_view path) {
-    return std::any_of(snapshot.files.begin(), snapshot.files.end(),
-                       [&](const HubFile& file) { return file.path == path; });
+    return std::find(names.begin(), names.end(), path) != names.end();
   };
+  std::vector<std::string> gguf;
+  if (!options.gguf.empty() || (options.include.empty() && !weights)) {
+    absl::StatusOr<std::vector<std::string>> model = ChooseGguf(names, options.gguf);
+    if (options.gguf.empty() && absl::IsNotFound(model.status()))
+      return absl::FailedPreconditionError(
+          absl::StrCat(which,
+                       " has no weights as .safetensors or .gguf, which Baton reads; look for a "
+                       "conversion of it (.bin is not read)"));
+    if (!model.ok())
+      return absl::Status(model.status().code(),
+                          absl::StrCat(which, " ", model.status().message()));
+    gguf = *std::move(model);
+  }
   // Some models contain their weights twice: the second time in files with another layout,
   // "consolidated...".
   const bool twice = has("model.safetensors") || has("model.safetensors.index.json");
+  const auto wanted = [&](const std::string& path) {
+    if (!gguf.empty()) return std::find(gguf.begin(), gguf.end(), path) != gguf.end();
+    if (options.include.empty() && twice && absl::StartsWith(path, "consolidated")) return false;
+    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+      return fnmatch(pattern.c_str(), path.c_str(), FNM_PATHNAME) == 0;
+    });
+  };
   std::vector<HubFile> chosen;
-  bool weights = false;
   for (const HubFile& file : snapshot.files) {
-    if (std::none_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-          return fnmatch(pattern.c_str(), file.path.c_str(), FNM_PATHNAME) == 0;
-        }))
-      continue;
-    if (options.include.empty() && twice && absl::StartsWith(file.path, "consolidated")) continue;
+    if (!wanted(file.path)) continue;
     const fs::path path(file.path);
     if (path.is_absolute() || path.lexically_normal() != path ||
         absl::StartsWith(file.path, "..") || file.size < 0 ||
@@ -207,23 +231,15 @@ absl::StatusOr<std::vector<HubFile>> Choose(const FetchOptions& options, const S
                                               absl::CHexEscape(file.path), "', of ", file.size,
                                               " bytes"));
     }
-    weights |= absl::EndsWith(file.path, ".safetensors");
     chosen.push_back(file);
   }
-  const std::string which =
-      absl::StrCat("'", options.name, "' at revision '", options.revision, "'");
   if (!options.include.empty()) {
     if (chosen.empty())
       return absl::NotFoundError(
           absl::StrCat(which, " has no file that matches ", absl::StrJoin(options.include, ",")));
     return chosen;
   }
-  if (!weights) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(which,
-                     " has no weights as .safetensors, which Baton reads; look for a "
-                     "conversion of it (.bin and .gguf are not read)"));
-  }
+  if (!gguf.empty()) return chosen;
   for (const char* needed : {"config.json", "tokenizer.json"}) {
     if (!has(needed))
       return absl::FailedPreconditionError(
@@ -373,6 +389,20 @@ std::optional<json> Complete(const std::string& folder) {
   return read;
 }
 
+// Returns the names of the files that the content of a kCompleteFile lists.
+std::vector<std::string> NamesIn(const json& complete) {
+  std::vector<std::string> names;
+  for (const auto& [path, size] : complete["files"].items()) names.push_back(path);
+  return names;
+}
+
+// Says how to serve the GGUF model among the files, if there is one.
+void SayHowToServe(const FetchOptions& options, const json& complete) {
+  const auto gguf = ChooseGguf(NamesIn(complete), options.gguf);
+  if (gguf.ok())
+    options.say(absl::StrCat("serve it with --model ", options.folder, "/", gguf->front()));
+}
+
 }  // namespace
 
 absl::Status Fetch(const FetchOptions& options) {
@@ -390,27 +420,41 @@ absl::Status Fetch(const FetchOptions& options) {
     return absl::FailedPreconditionError(
         absl::StrCat("another baton-fetch is filling ", options.folder, "; wait until it ends"));
 
-  if (const std::optional<json> complete = Complete(options.folder)) {
-    const std::string name = complete->value("name", "");
-    const std::string revision = complete->value("revision", "");
-    const std::string commit = complete->value("commit", "");
+  FetchOptions listed = options;  // its revision is the one whose files the hub is to list
+  json complete = {{"name", options.name}, {"revision", options.revision}};
+  if (const std::optional<json> there = Complete(options.folder)) {
+    const std::string name = there->value("name", "");
+    const std::string revision = there->value("revision", "");
+    const std::string commit = there->value("commit", "");
     if (name != options.name || (revision != options.revision && commit != options.revision)) {
       return absl::FailedPreconditionError(
           absl::StrCat(options.folder, " holds '", name, "' at revision '", revision, "', and '",
                        options.name, "' at revision '", options.revision,
                        "' was asked for: take another folder, or empty this one"));
     }
-    bool all = true;
-    for (const auto& [path, size] : (*complete)["files"].items())
-      all &= size.is_number_integer() && SizeOf(fs::path(options.folder) / path) == size;
+    std::vector<std::string> wanted;
+    if (options.gguf.empty()) wanted = NamesIn(*there);
+    // A quantisation may be the end of several names, and only the hub knows all of them.
+    if (absl::EndsWith(options.gguf, ".gguf"))
+      wanted = ChooseGguf(NamesIn(*there), options.gguf).value_or(wanted);
+    const bool all =
+        !wanted.empty() && std::all_of(wanted.begin(), wanted.end(), [&](const std::string& path) {
+          const json& size = (*there)["files"][path];
+          return size.is_number_integer() && SizeOf(fs::path(options.folder) / path) == size;
+        });
     if (all) {
       options.say(absl::StrCat(options.folder, " has '", name, "' at commit ", commit, " already"));
+      SayHowToServe(options, *there);
       return absl::OkStatus();
+    }
+    if (!options.gguf.empty() && !commit.empty()) {
+      listed.revision = commit;
+      complete = *there;
     }
   }
 
-  ASSIGN_OR_RETURN(const Snapshot snapshot, List(options));
-  ASSIGN_OR_RETURN(const std::vector<HubFile> files, Choose(options, snapshot));
+  ASSIGN_OR_RETURN(const Snapshot snapshot, List(listed));
+  ASSIGN_OR_RETURN(const std::vector<HubFile> files, Choose(listed, snapshot));
   int64_t needed = 0;
   for (const HubFile& file : files) {
     const fs::path path = fs::path(options.folder) / file.path;
@@ -426,21 +470,19 @@ absl::Status Fetch(const FetchOptions& options) {
           ", which has ", Megabytes(free), " free: free space, or take a larger volume"));
   }
   options.say(absl::StrCat("'", options.name, "' at commit ", snapshot.commit, ": ", files.size(),
-                           " files, ", Megabytes(needed), " to fetch"));
-  json sizes = json::object();
+                           files.size() == 1 ? " file, " : " files, ", Megabytes(needed),
+                           " to fetch"));
+  complete["commit"] = snapshot.commit;
   for (const HubFile& file : files) {
     RETURN_IF_ERROR(FetchFile(options, snapshot, file));
-    sizes[file.path] = file.size;
+    complete["files"][file.path] = file.size;
   }
-  const json complete = {{"name", options.name},
-                         {"revision", options.revision},
-                         {"commit", snapshot.commit},
-                         {"files", sizes}};
   const fs::path path = fs::path(options.folder) / std::string(kCompleteFile);
   const fs::path part = path.string() + ".part";
   std::ofstream(part) << complete.dump(2) << "\n";
   if (std::rename(part.c_str(), path.c_str()) != 0) return Failed("write", path);
   options.say(absl::StrCat(options.folder, " is complete"));
+  SayHowToServe(options, complete);
   return absl::OkStatus();
 }
 

@@ -44,6 +44,10 @@ std::string Hash(const EVP_MD* kind, const std::string& bytes) {
   return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(digest), size));
 }
 
+bool IsLarge(absl::string_view path) {
+  return absl::EndsWith(path, ".safetensors") || absl::EndsWith(path, ".gguf");
+}
+
 // A hub with one model. As at Hugging Face, the weights are on another server.
 class FetchTest : public testing::Test {
  protected:
@@ -61,7 +65,7 @@ class FetchTest : public testing::Test {
         return HubAnswer{.body = list_.empty() ? Listed().dump() : list_};
       if (!absl::ConsumePrefix(&target, absl::StrCat("/org/model/resolve/", kCommit, "/")))
         return HubAnswer{.status = 404, .headers = {{"X-Error-Code", "RepoNotFound"}}};
-      if (absl::EndsWith(target, ".safetensors")) {
+      if (IsLarge(target)) {
         return HubAnswer{.status = 302,
                          .headers = {{"Location", absl::StrCat(cdn_->address(), "/", target)},
                                      {"X-Linked-Etag", Hash(EVP_sha256(), weights_)}}};
@@ -98,7 +102,7 @@ class FetchTest : public testing::Test {
                    {"size", bytes.size()},
                    {"blobId", Hash(EVP_sha1(), absl::StrCat("blob ", bytes.size(),
                                                             std::string(1, '\0'), bytes))}};
-      if (absl::EndsWith(path, ".safetensors"))
+      if (IsLarge(path))
         file["lfs"] = {{"sha256", Hash(EVP_sha256(), bytes)}, {"size", bytes.size()}};
       listed["siblings"].push_back(file);
     }
@@ -251,12 +255,86 @@ TEST_F(FetchTest, RefusesModelsThatBatonCannotRead) {
               HasSubstr("'org/model' at revision 'main' has no tokenizer.json"));
   files_.erase("model.safetensors");
   files_.erase("consolidated.safetensors");
-  EXPECT_THAT(Fetch(options_).message(), HasSubstr("has no weights as .safetensors"));
+  EXPECT_THAT(Fetch(options_).message(), HasSubstr("has no weights as .safetensors or .gguf"));
   options_.include = {"*.gguf"};
   EXPECT_THAT(Fetch(options_).message(), HasSubstr("has no file that matches *.gguf"));
   options_.include = {"README.md", "onnx/*"};
   ASSERT_TRUE(Fetch(options_).ok());
   EXPECT_THAT(There(), HasSubstr("README.md onnx/config.json"));
+}
+
+TEST_F(FetchTest, BringsOneGgufFileAndSaysHowToServeIt) {
+  files_ = {{"README.md", "words"},
+            {"config.json", "{}"},
+            {"model-Q8_0.gguf", weights_},
+            {"BF16/model-BF16-00001-of-00002.gguf", "first"},
+            {"BF16/model-BF16-00002-of-00002.gguf", "second"}};
+  EXPECT_THAT(
+      Fetch(options_).message(),
+      HasSubstr(
+          "'org/model' at revision 'main' has 2 GGUF files to choose from; give the name of one "
+          "behind the model's: BF16/model-BF16-00001-of-00002.gguf, model-Q8_0"));
+  options_.gguf = "Q8";
+  EXPECT_THAT(Fetch(options_).message(), HasSubstr("'main' has no GGUF file 'Q8'; give one"));
+  options_.gguf = "model-Q8_0.gguf";
+  cuts_ = 1;
+  ASSERT_TRUE(Fetch(options_).ok());
+  EXPECT_EQ(There(), ".baton-fetch.json .baton-fetch.lock model-Q8_0.gguf");
+  EXPECT_EQ(folder_.Read("model/model-Q8_0.gguf"), weights_);
+  EXPECT_THAT(RangesAsked(), ElementsAre("", "bytes=70000-"));
+  const std::string serve =
+      absl::StrCat("\nserve it with --model ", options_.folder, "/model-Q8_0.gguf\n");
+  EXPECT_TRUE(absl::EndsWith(said_, "/model is complete" + serve)) << said_;
+  const size_t asked = hub_->requests().size();
+  for (const char* again : {"model-Q8_0.gguf", ""}) {
+    options_.gguf = again;
+    ASSERT_TRUE(Fetch(options_).ok());
+    EXPECT_EQ(hub_->requests().size(), asked);
+    EXPECT_TRUE(absl::EndsWith(said_, " already" + serve)) << said_;
+  }
+}
+
+// Without a name, a repository's only GGUF file is its model; if it has safetensors, they are.
+TEST_F(FetchTest, AGgufFileNeedsNoNameIfThereIsNothingElse) {
+  files_["model-Q8_0.gguf"] = "eight";
+  ASSERT_TRUE(Fetch(options_).ok());
+  EXPECT_TRUE(Whole()) << There();
+  fs::remove_all(options_.folder);
+  for (const char* name : {"model.safetensors", "consolidated.safetensors"}) files_.erase(name);
+  ASSERT_TRUE(Fetch(options_).ok());
+  EXPECT_EQ(There(), ".baton-fetch.json .baton-fetch.lock model-Q8_0.gguf");
+}
+
+// While a second file arrives, the folder stays complete for those that read the first one.
+TEST_F(FetchTest, AFurtherGgufFileIsOfTheSameCommit) {
+  files_ = {{"model-Q8_0.gguf", "eight"},
+            {"model-BF16-00001-of-00002.gguf", "first"},
+            {"model-BF16-00002-of-00002.gguf", weights_}};
+  options_.gguf = "Q8_0";
+  ASSERT_TRUE(Fetch(options_).ok());
+  revision_ = kCommit;  // the hub answers only when it is asked for the commit
+  options_.gguf = "model-BF16-00001-of-00002.gguf";
+  options_.attempts = 1;
+  cuts_ = 2;
+  EXPECT_EQ(Fetch(options_).code(), absl::StatusCode::kUnavailable);
+  const auto recorded = [&] { return json::parse(folder_.Read("model/.baton-fetch.json")); };
+  EXPECT_EQ(recorded()["files"], json({{"model-Q8_0.gguf", 5}}));
+  cuts_ = 0;
+  ASSERT_TRUE(Fetch(options_).ok());
+  EXPECT_EQ(folder_.Read("model/model-BF16-00002-of-00002.gguf"), weights_);
+  EXPECT_EQ(recorded(), json({{"name", "org/model"},
+                              {"revision", "main"},
+                              {"commit", kCommit},
+                              {"files",
+                               {{"model-Q8_0.gguf", 5},
+                                {"model-BF16-00001-of-00002.gguf", 5},
+                                {"model-BF16-00002-of-00002.gguf", weights_.size()}}}}));
+  EXPECT_TRUE(absl::EndsWith(said_, "/model-BF16-00001-of-00002.gguf\n")) << said_;
+  // A part that is deleted afterwards is fetched again. The other ones are not.
+  fs::remove(folder_.File("model/model-BF16-00001-of-00002.gguf"));
+  const size_t asked = cdn_->requests().size();
+  ASSERT_TRUE(Fetch(options_).ok());
+  EXPECT_EQ(cdn_->requests().size(), asked + 1);
 }
 
 TEST_F(FetchTest, RefusesWhatIsNoListOfFiles) {
@@ -268,8 +346,8 @@ TEST_F(FetchTest, RefusesWhatIsNoListOfFiles) {
   EXPECT_THAT(Fetch(options_).message(),
               HasSubstr("a file that can't be stored safely: '../a.json'"));
   options_.include.clear();
-  list_ = R"({"sha": "1", "siblings": [{"rfilename": "a.json", "blobId": "0"}]})";
-  EXPECT_THAT(Fetch(options_).message(), HasSubstr("a file that can't be stored safely: 'a.json'"));
+  list_ = R"({"sha": "1", "siblings": [{"rfilename": "a.gguf", "blobId": "0"}]})";
+  EXPECT_THAT(Fetch(options_).message(), HasSubstr("a file that can't be stored safely: 'a.gguf'"));
   list_ = absl::StrCat(
       R"({"sha": "1", "siblings": [)", R"({"rfilename": "config.json", "size": 1, "blobId": "0"},)",
       R"({"rfilename": "tokenizer.json", "size": 1, "blobId": "0"},)",
@@ -311,9 +389,20 @@ TEST_F(FetchTest, TheProgramTakesItsFlagsAndEndsByTheOutcome) {
                     HasSubstr("model is complete\n")));
   EXPECT_TRUE(Whole());
   EXPECT_EQ(hub_->requests()[0].authorization, "Bearer hf_secret");
+  files_["m-Q4_K_M.gguf"] = "four";
+  for (const char* words : {"org/model:q4_k_m", "org/model m-Q4_K_M.gguf"}) {
+    fs::remove_all(options_.folder);
+    EXPECT_THAT(run(absl::StrCat(words, " --revision=v1.0 --to ", options_.folder)),
+                AllOf(HasSubstr(": 1 file, 0.0 MB to fetch\n"),
+                      HasSubstr("serve it with --model " + options_.folder + "/m-Q4_K_M.gguf\n")));
+  }
+  for (const char* words : {"org/model: --to=a", "org/model:q4_k_m m-Q4_K_M.gguf --to=a"})
+    EXPECT_THAT(run(words), HasSubstr("': give ORGANISATION/MODEL:QUANTISATION or "));
+  EXPECT_THAT(run("org/model:Q4 --to=a --include=*.gguf"),
+              HasSubstr("2 baton-fetch: --include is '*.gguf', and 'Q4' was given too"));
   EXPECT_THAT(run("org/none --to " + folder_.File("none")),
               HasSubstr("1 baton-fetch: there is no 'org/none' at http://127.0.0.1"));
-  EXPECT_THAT(run("--to=/tmp"), HasSubstr("2 baton-fetch: one model name is needed"));
+  EXPECT_THAT(run("--to=/tmp"), HasSubstr("2 baton-fetch: a model name is needed"));
   EXPECT_THAT(run("org/model"), HasSubstr("2 baton-fetch: --to is missing"));
   EXPECT_THAT(run("'org/mod el' --to=a"), HasSubstr("have only letters, digits and -_./"));
   EXPECT_THAT(run("org/model --to=a --attempts=0"),

@@ -26,7 +26,7 @@ ABSL_FLAG(std::string, token_file, "",
 ABSL_FLAG(std::string, include, "",
           "shell patterns of the files to fetch, separated by commas; default: "
           "*.json,*.safetensors,*.jinja (Baton itself needs config.json, tokenizer.json and the "
-          "weights)");
+          "weights), or the only GGUF file if there are no *.safetensors");
 ABSL_FLAG(
     int, attempts, 8,
     "max failed attempts in a row that bring no new byte; then the program gives up (1 or more)");
@@ -37,11 +37,18 @@ constexpr char kUsage[] =
     R"(baton-fetch: fills a folder with a model from a hub that speaks Hugging Face's protocol.
 
   baton-fetch ORGANISATION/MODEL --to=FOLDER [--revision=main]
+  baton-fetch ORGANISATION/MODEL FILE.gguf --to=FOLDER
+  baton-fetch ORGANISATION/MODEL:Q4_K_M --to=FOLDER
+
+With a GGUF file, or with the quantisation at the end of its name, only this file is fetched; of a
+split one (NAME-00001-of-00003.gguf) all parts. The last line says what to give to --model.
+Without either, and without *.safetensors at the hub, the only GGUF file is fetched. Other GGUF files
+of the same model may follow into the same folder.
 
 After an interruption, run it again: it continues the files that have begun. A file gets its final
-name only when its hash is the one that the hub lists (SHA-256, for small files git's hash). If the
-folder is complete, the program ends without a connection. $HTTPS_PROXY names a proxy,
-$SSL_CERT_FILE a file of certificates to use instead of the system's.
+name only when its hash is the one that the hub lists (SHA-256, for small files git's hash). If all
+files are there, the program ends without a connection; only a quantisation is looked up each time.
+$HTTPS_PROXY names a proxy, $SSL_CERT_FILE a file of certificates to use instead of the system's.
 
 Exit status: 0 if the folder is complete, 1 if it is not, 2 if the command line can't be used, and
 128 plus the number of the signal that stopped the program.)";
@@ -56,13 +63,24 @@ std::string Environment(const char* name) {
 int main(int argc, char** argv) {
   baton::BlockStopSignals();
   const std::vector<std::string> words = baton::StartProgram(argc, argv, kUsage);
-  if (words.size() != 1)
-    baton::RefuseToStart(absl::StrCat("one model name is needed, ORGANISATION/MODEL; ",
-                                      words.size(), " were given"));
+  if (words.empty() || words.size() > 2)
+    baton::RefuseToStart(absl::StrCat(
+        "a model name is needed, ORGANISATION/MODEL, and at most one GGUF file of it; ",
+        words.size(), " words were given"));
   baton::FetchOptions options{.name = words[0],
                               .revision = absl::GetFlag(FLAGS_revision),
                               .folder = absl::GetFlag(FLAGS_to),
                               .attempts = absl::GetFlag(FLAGS_attempts)};
+  // MODEL:QUANTISATION is how other programs name a GGUF file.
+  if (const std::vector<std::string> parts = absl::StrSplit(words[0], absl::MaxSplits(':', 1));
+      parts.size() == 2) {
+    options.name = parts[0];
+    options.gguf = parts[1];
+    if (options.gguf.empty() || words.size() == 2)
+      baton::RefuseToStart(absl::StrCat(
+          "'", words[0], "': give ORGANISATION/MODEL:QUANTISATION or ORGANISATION/MODEL FILE"));
+  }
+  if (words.size() == 2) options.gguf = words[1];
   for (const char c : absl::StrCat(options.name, options.revision)) {
     if (!absl::ascii_isalnum(c) && c != '-' && c != '_' && c != '.' && c != '/')
       baton::RefuseToStart(
@@ -78,6 +96,9 @@ int main(int argc, char** argv) {
   options.endpoint = std::string(absl::StripSuffix(options.endpoint, "/"));
   if (!absl::GetFlag(FLAGS_include).empty())
     options.include = absl::StrSplit(absl::GetFlag(FLAGS_include), ',', absl::SkipEmpty());
+  if (!options.include.empty() && !options.gguf.empty())
+    baton::RefuseToStart(absl::StrCat("--include is '", absl::GetFlag(FLAGS_include), "', and '",
+                                      options.gguf, "' was given too; leave out one of the two"));
   const std::string token_file = absl::GetFlag(FLAGS_token_file);
   options.token = Environment("HF_TOKEN");
   if (!token_file.empty()) {

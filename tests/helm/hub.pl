@@ -25,7 +25,7 @@ opendir my $listing, $folder or die "$folder: $!\n";
 for my $file (sort grep { -f "$folder/$_" } readdir $listing) {
   my $size = -s "$folder/$file";
   $files{$file} = {size => $size, sha1 => first_word_of("{ printf 'blob $size\\0'; cat '$folder/$file'; } | sha1sum")};
-  $files{$file}{sha256} = first_word_of("sha256sum '$folder/$file'") if $file =~ /\.safetensors$/;
+  $files{$file}{sha256} = first_word_of("sha256sum '$folder/$file'") if $file =~ /\.(safetensors|gguf)$/;
 }
 my $list = sprintf '{"sha":"%s","siblings":[%s]}', $commit, join ',', map {
   my $f = $files{$_};
@@ -52,7 +52,7 @@ sub answer {
     return (200, '', bytes_of($file, 0), $cuts-- > 0 ? int($files{$file}{size} / 3) : undef);
   }
   return (401, "X-Error-Message: no token, or a wrong one\r\n", '') unless $authorization eq "Bearer $token";
-  return (200, "Content-Type: application/json\r\n", $list) if $target eq "/api/models/$name/revision/main?blobs=true";
+  return (200, "Content-Type: application/json\r\n", $list) if $target =~ m{^/api/models/\Q$name\E/revision/(main|$commit)\?blobs=true$};
   if ($target =~ m{^/\Q$name\E/resolve/$commit/(.+)$} && $files{$1}) {
     my $file = $1;
     return (200, '', bytes_of($file, 0)) unless $files{$file}{sha256};
