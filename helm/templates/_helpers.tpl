@@ -84,7 +84,13 @@ export BATON_API_KEY
 {{- end }}
 {{- end }}
 
-{{/* The folder that --model names. */}}
+{{/* The folder or GGUF file that --model names. An upgrade with --reuse-values from a version without model.file has no such
+     value. */}}
+{{- define "baton.modelPath" -}}
+{{- include "baton.modelFolder" . }}{{ with .Values.model.file }}/{{ . }}{{ end }}
+{{- end }}
+
+{{/* The model's folder, or the folder that its GGUF file is in. */}}
 {{- define "baton.modelFolder" -}}
 {{- if eq .Values.model.source "image" }}
 {{- .Values.model.path | default "/usr/share/baton/models/demo" }}

@@ -59,7 +59,7 @@
 {{- define "baton.args" -}}
 {{- $v := .root.Values -}}
 {{- $pool := get $v .component -}}
-{{- $args := list (printf "--listen=%s:%d" $v.listenAddress (int64 $pool.port)) (printf "--model=%s" (include "baton.modelFolder" .root)) -}}
+{{- $args := list (printf "--listen=%s:%d" $v.listenAddress (int64 $pool.port)) (printf "--model=%s" (include "baton.modelPath" .root)) -}}
 {{- with $v.model.name }}
 {{- $args = append $args (printf "--model-name=%s" .) }}
 {{- end }}
@@ -277,14 +277,17 @@ spec:
           args:
             - |
               trap 'exit 143' TERM  # without a trap, a shell that is process 1 ignores SIGTERM
-              until grep -qF "\"$MODEL\"" "$COMPLETE" 2>/dev/null && grep -qF "\"$REVISION\"" "$COMPLETE"; do
-                echo "waiting until the Job has fetched $MODEL at $REVISION"
+              until grep -qF "\"$MODEL\"" "$COMPLETE" 2>/dev/null && grep -qF "\"$REVISION\"" "$COMPLETE" && grep -qF "\"${FILE:-$MODEL}\"" "$COMPLETE"; do
+                echo "waiting until the Job has fetched $MODEL at $REVISION${FILE:+: $FILE}"
                 sleep 5 & wait $!
               done
           env:
             - {name: NVIDIA_VISIBLE_DEVICES, value: void}
             - {name: MODEL, value: {{ $fetches | quote }}}
             - {name: REVISION, value: {{ $v.model.fetch.revision | quote }}}
+            {{- with $v.model.file }}
+            - {name: FILE, value: {{ . | quote }}}
+            {{- end }}
             - {name: COMPLETE, value: {{ printf "%s/.baton-fetch.json" (include "baton.modelFolder" .root) | quote }}}
           resources: {requests: {cpu: 1m, memory: 8Mi}, limits: {cpu: 100m, memory: 64Mi}}
           securityContext:

@@ -85,6 +85,7 @@
 {{- include "baton.refuseRequestsAboveLimits" (dict "of" "test.resources" "resources" $v.test.resources) }}
 {{- include "baton.refuseRequestsAboveLimits" (dict "of" "goodput.resources" "resources" $v.goodput.resources) }}
 {{- include "baton.refuseRequestsAboveLimits" (dict "of" "model.init.resources" "resources" $v.model.init.resources) }}
+{{- include "baton.refuseModelFile" . }}
 {{- $fetch := $v.model.fetch | default dict -}}
 {{- include "baton.refuseRequestsAboveLimits" (dict "of" "model.fetch.resources" "resources" $fetch.resources) }}
 {{- if and $fetch.name (ne $v.model.source "pvc") }}
@@ -110,6 +111,23 @@
 {{- if and (get $service $key) (ne $service.type "LoadBalancer") }}
 {{- fail (printf "service.%s is set and service.type is '%s', which has no load balancer; set service.type to LoadBalancer" $key $service.type) }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses a GGUF file in the wrong value, and values of model.file that name no file or only a part of a model. Takes the root. */}}
+{{- define "baton.refuseModelFile" -}}
+{{- $model := .Values.model -}}
+{{- range $key, $path := dict "model.path" $model.path "model.hostPath.path" $model.hostPath.path }}
+{{- if hasSuffix ".gguf" $path }}
+{{- fail (printf "%s is '%s', a GGUF file; it takes the folder that the file is in, and model.file takes the file" $key $path) }}
+{{- end }}
+{{- end }}
+{{- if and $model.file (include "baton.servesDemo" .) }}
+{{- fail (printf "model.file is '%s' and model.path empty: the demo model is a folder; set model.path to the folder of the image that the file is in, or model.source" $model.file) }}
+{{- end }}
+{{- $part := regexFind "-[0-9]{5}-of-[0-9]{5}[.]gguf$" ($model.file | default "") -}}
+{{- if and $part (not (hasPrefix "-00001-" $part)) }}
+{{- fail (printf "model.file is '%s', one part of a split file; give the first one, whose name ends with -00001%s" $model.file (substr 6 20 $part)) }}
 {{- end }}
 {{- end }}
 

@@ -667,6 +667,7 @@ TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {
   const std::string fetch =
       "--set model.source=pvc --set model.pvc.claimName=models --set model.fetch.name=org/model ";
   const std::string job = Template("--show-only templates/fetch-job.yaml " + fetch).output;
+  EXPECT_THAT(notes(fetch + "--set model.file=m.gguf"), HasSubstr(" org/model, file m.gguf."));
   EXPECT_THAT(notes(fetch), AllOf(HasSubstr("until a Job has fetched org/model."),
                                   HasSubstr("\n  kubectl -n serving logs -f job/" +
                                             job.substr(job.find("baton-fetch-"), 20) + "\n")));
@@ -874,6 +875,36 @@ TEST_F(HelmTest, AJobFillsTheClaimAndPodsWaitForIt) {
   EXPECT_THAT(Template("--set model.source=pvc --set model.pvc.claimName=models").output,
               AllOf(Not(HasSubstr("fetch")), HasSubstr("            readOnly: true\n"),
                     Not(HasSubstr("kind: PersistentVolumeClaim"))));
+}
+
+TEST_F(HelmTest, AGgufFileIsServedFromWhereItLies) {
+  for (const auto& [values, model] : std::vector<std::pair<std::string, std::string>>{
+           {"--set model.path=/srv", "/srv/m-Q4.gguf"},
+           {"--set model.source=pvc --set model.pvc.claimName=c", "/models/m-Q4.gguf"},
+           {"--set model.source=pvc --set model.pvc.claimName=c --set model.path=chat",
+            "/models/chat/m-Q4.gguf"},
+           {"--set model.source=hostPath --set model.hostPath.path=/m --set model.path=chat/",
+            "/models/chat/m-Q4.gguf"},
+           {"--set model.source=init --set model.init.image=fetch", "/models/m-Q4.gguf"}}) {
+    const std::string pools =
+        Template("--show-only templates/pools.yaml --set model.file=m-Q4.gguf " + values).output;
+    EXPECT_EQ(Count(pools, absl::StrCat("\n            - --model=", model, "\n")), 3)
+        << values << "\n"
+        << pools;
+  }
+  // The Job fetches only the file, and pods wait for this file.
+  const std::string fetch =
+      "--set model.source=pvc --set model.pvc.claimName=c --set model.path=chat "
+      "--set model.fetch.name=org/model --set model.file=f16/m-00001-of-00002.gguf ";
+  EXPECT_THAT(Template("--show-only templates/fetch-job.yaml " + fetch).output, HasSubstr(R"(
+            - "org/model"
+            - "f16/m-00001-of-00002.gguf"
+            - "--to=/models/chat"
+)"));
+  const std::string pools = Template("--show-only templates/pools.yaml " + fetch).output;
+  EXPECT_EQ(Count(pools, "\n            - --model=/models/chat/f16/m-00001-of-00002.gguf\n"), 3);
+  EXPECT_EQ(Count(pools, "{name: FILE, value: \"f16/m-00001-of-00002.gguf\"}"), 3);
+  EXPECT_EQ(Count(pools, "{name: COMPLETE, value: \"/models/chat/.baton-fetch.json\"}"), 3);
 }
 
 TEST_F(HelmTest, DashboardAndAlertsAreTheFiles) {

@@ -150,6 +150,22 @@ TEST_F(HelmRefusalTest, AModelIsFetchedIntoAClaim) {
   ExpectRefused("--set model.pvc.create.enabled=true", "model.source 'image', which uses no claim");
 }
 
+TEST_F(HelmRefusalTest, AGgufFileIsNamedByItsOwnValue) {
+  const std::string claim = "--set model.source=pvc --set model.pvc.claimName=models ";
+  ExpectTaken(claim + "--set model.file=chat-Q4_K_M.gguf");
+  ExpectTaken(claim + "--set model.file=BF16/chat-00001-of-00003.gguf");
+  ExpectRefused(claim + "--set model.path=chat/chat-Q4_K_M.gguf",
+                "model.path is 'chat/chat-Q4_K_M.gguf', a GGUF file; it takes the folder that the "
+                "file is in, and model.file takes the file");
+  ExpectRefused("--set model.source=hostPath --set model.hostPath.path=/m/chat.gguf",
+                "model.hostPath.path is '/m/chat.gguf', a GGUF file; it takes the folder");
+  ExpectRefused("--set model.file=chat.gguf",
+                "model.file is 'chat.gguf' and model.path empty: the demo model is a folder");
+  ExpectRefused(claim + "--set model.file=BF16/chat-00002-of-00003.gguf",
+                "model.file is 'BF16/chat-00002-of-00003.gguf', one part of a split file; give the "
+                "first one, whose name ends with -00001-of-00003.gguf");
+}
+
 TEST_F(HelmRefusalTest, AServiceHasOnlyWhatItsTypeHas) {
   ExpectRefused("--set service.nodePort=30051",
                 "service.nodePort is 30051 and service.type 'ClusterIP', which has none; set "

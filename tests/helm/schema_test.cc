@@ -53,6 +53,7 @@ TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
       {"router.replicas=-1", {"/router/replicas"}},
       {"router.env=x", {"/router/env", "array"}},
       {"model.source=hub", {"/model/source", "hostPath"}},
+      {"model.file=Q4_K_M", {"/model/file", "Q4_K_M"}},
       {"model.pvc.claim=x", {"/model/pvc", "claim"}},
       {"model.pvc.create.size=many", {"/model/pvc/create/size", "many"}},
       {"model.fetch.name=a/b/c", {"/model/fetch/name", "a/b/c"}},

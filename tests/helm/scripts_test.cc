@@ -160,6 +160,15 @@ TEST_F(HelmScriptTest, PodsWaitForTheModelThatIsFetched) {
   const Ended there = RunShell(run);
   EXPECT_EQ(there.exit_status, 0);
   EXPECT_EQ(there.output, "");
+  // If one GGUF file was asked for, the folder may be complete with another one.
+  const std::string file = "FILE=m-Q4_K_M.gguf ";
+  EXPECT_THAT(RunShell(file + run).output,
+              HasSubstr("has fetched org/model at main: m-Q4_K_M.gguf\n"));
+  for (const auto& [name, status] : {std::pair("f16/m-Q4_K_M.gguf", 124), {"m-Q4_K_M.gguf", 0}}) {
+    folder.Write("complete.json", absl::StrCat(R"({"name": "org/model", "files": {")", name,
+                                               R"(": 5}, "revision": "main"})"));
+    EXPECT_EQ(RunShell(file + run).exit_status, status) << name;
+  }
 }
 
 constexpr int kOnceStopped = -1;
