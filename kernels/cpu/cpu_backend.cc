@@ -26,6 +26,11 @@ static_assert(static_cast<int>(DType::kF32) == static_cast<int>(Element::kF32) &
               static_cast<int>(DType::kF16) == static_cast<int>(Element::kF16) &&
               static_cast<int>(DType::kBF16) == static_cast<int>(Element::kBf16));
 
+// Blocks has the same order as the quantised formats.
+constexpr int kFirstBlocks = static_cast<int>(WeightFormat::kQ4_0);
+static_assert(static_cast<int>(WeightFormat::kQ6_K) - kFirstBlocks ==
+              static_cast<int>(Blocks::kQ6_K));
+
 // If an operation has less work than these limits, the calling thread does all of it: handing so
 // little work to other threads would cost more than it saves.
 constexpr int64_t kMinGemm = 256 << 10;      // weights * (rows + 3): reading a weight counts 3
@@ -87,6 +92,7 @@ class CpuBackend final : public Backend {
   CpuBackend(const Dispatch& dispatch, CpuNumerics numerics, int threads)
       : kernels_(*dispatch.f32),
         bf16_(dispatch.bf16),
+        quantised_(dispatch.quantised),
         numerics_(numerics),
         team_(threads),
         thread_scratch_(threads) {}
@@ -107,7 +113,8 @@ class CpuBackend final : public Backend {
   std::string Describe() const override {
     std::string text = absl::StrCat("cpu: ", kernels_.name);
     if (numerics_ == CpuNumerics::kQ8) {
-      absl::StrAppend(&text, ", products of quantised weights in plain code");
+      absl::StrAppend(&text, ", products of quantised weights by ",
+                      quantised_ == nullptr ? "plain code" : quantised_->name);
     }
     if (bf16_ != nullptr) {
       absl::StrAppend(&text, ", GEMMs in ", CpuNumericsName(numerics_), " order by ", bf16_->name);
@@ -393,9 +400,49 @@ class CpuBackend final : public Backend {
     });
   }
 
-  // Multiplies as quantised_product.h defines it, by the plain implementation there.
+  // Multiplies as quantised_product.h defines it.
   void MultiplyQuantised(const Tensor& in, const Matrix& weight, const float* bias, bool accumulate,
                          float* out, ptrdiff_t out_stride) {
+    if (quantised_ == nullptr) {
+      return MultiplyPlainly(in, weight, bias, accumulate, out, out_stride);
+    }
+    const int m = in.rows, n = weight.rows;
+    const ptrdiff_t k = weight.cols, groups = k / kGroupValues;
+    rounded_.resize(m * k);
+    rounded_scales_.resize(m * groups);
+    rounded_sums_.resize(2 * m * groups);
+    ForRows(m, weight.cols, [&](int row, int) {
+      quantised_->quantise(Row(in, row), k, &rounded_[row * k], &rounded_scales_[row * groups],
+                           &rounded_sums_[2 * row * groups]);
+    });
+    const QuantisedTask task{.x = rounded_.data(),
+                             .x_scale = rounded_scales_.data(),
+                             .x_sums = rounded_sums_.data(),
+                             .k = k,
+                             .w = static_cast<const char*>(weight.data),
+                             .row_bytes = static_cast<ptrdiff_t>(RowBytes(weight.format, k)),
+                             .bias = bias,
+                             .out = out,
+                             .out_stride = out_stride,
+                             .accumulate = accumulate};
+    const auto gemm = quantised_->gemm[static_cast<int>(weight.format) - kFirstBlocks];
+    const bool alone = int64_t{n} * k * (m + 3) < kMinGemm;
+    // The weights are cut into eight pieces per thread, but a piece has at least one whole panel.
+    const int wanted = alone ? 1 : 8 * team_.threads(), panel = quantised_->panel_rows;
+    const int piece = ((n + wanted - 1) / wanted + panel - 1) / panel * panel;
+    const int pieces = (n + piece - 1) / piece, blocks = (m + kQuantisedRows - 1) / kQuantisedRows;
+    Run(pieces * blocks, alone, [&](int item, int thread) {
+      const int n0 = item / blocks * piece, m0 = item % blocks * kQuantisedRows;
+      float* const scratch =
+          thread_scratch_[thread].Floats(quantised_->scratch_bytes / sizeof(float));
+      gemm(task, m0, std::min(m, m0 + kQuantisedRows), n0, std::min(n, n0 + piece),
+           reinterpret_cast<char*>(scratch));
+    });
+  }
+
+  // Does the same by the plain implementation.
+  void MultiplyPlainly(const Tensor& in, const Matrix& weight, const float* bias, bool accumulate,
+                       float* out, ptrdiff_t out_stride) {
     constexpr int kRows = 16;  // weight rows in a piece of work
     const int m = in.rows, n = weight.rows;
     const size_t groups = weight.cols / WeightGroup::kValues;
@@ -517,12 +564,17 @@ class CpuBackend final : public Backend {
   };
 
   const IsaKernels& kernels_;
-  const Bf16Kernels* const bf16_;  // null: kernels_ does all GEMMs
+  const Bf16Kernels* const bf16_;            // null: kernels_ does all GEMMs
+  const QuantisedKernels* const quantised_;  // null: the plain implementation
   const CpuNumerics numerics_;
   ThreadTeam team_;
   std::vector<Scratch> thread_scratch_;  // one per thread of the team
   Scratch bias_, padded_, gathered_, partials_;
-  std::vector<ActivationGroup> activations_;             // [rows, groups] of a quantised GEMM
+  // Rounded activations of a quantised GEMM: as in QuantisedTask, or [rows, groups] for plain code.
+  std::vector<int8_t> rounded_;
+  std::vector<float> rounded_scales_;
+  std::vector<int32_t> rounded_sums_;
+  std::vector<ActivationGroup> activations_;
   std::vector<std::vector<WeightGroup>> thread_groups_;  // per thread: one row of its weights
   std::vector<AttentionTask> tasks_;
   std::vector<Span> spans_;

@@ -74,6 +74,12 @@ absl::StatusOr<const Bf16Kernels*> ChoosePairDot(Isa isa) {
   return &kPairDotAvx512;
 }
 
+// The bits are those of plain code, whatever the instructions are.
+const QuantisedKernels* ChooseQuantised(Isa isa) {
+  if (isa == Isa::kPortable) return nullptr;
+  return isa != Isa::kAvx2 && HostInstructionSets().avx512_vnni ? &kQuantisedVnni : &kQuantisedAvx2;
+}
+
 struct Free {
   void operator()(char* p) const { std::free(p); }
 };
@@ -133,6 +139,7 @@ absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options) {
                                           : ChoosePairDot(options.isa));
     chosen.bf16 = bf16;
   }
+  if (options.numerics == CpuNumerics::kQ8) chosen.quantised = ChooseQuantised(options.isa);
   return chosen;
 }
 

@@ -4,13 +4,16 @@
 #include "kernels/cpu/bf16_kernels.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/isa_kernels.h"
+#include "kernels/cpu/quantised_kernels.h"
 
 namespace baton::cpu {
 
 // The kernels that a backend runs. They are constants of the program, so the pointers stay valid.
 struct Dispatch {
   const IsaKernels* f32 = nullptr;
-  const Bf16Kernels* bf16 = nullptr;  // null for CpuNumerics::kF32
+  const Bf16Kernels* bf16 = nullptr;  // null unless the numerics are those of bf16
+  // Null unless the numerics are CpuNumerics::kQ8, and for plain code.
+  const QuantisedKernels* quantised = nullptr;
 };
 
 // Returns the kernels for `options`. Any thread. Calls SumsAs to test if this processor's bf16

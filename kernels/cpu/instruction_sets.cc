@@ -32,6 +32,7 @@ InstructionSets Detect() {
   sets.avx512 = sets.avx2 && __builtin_cpu_supports("avx512f") &&
                 __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                 __builtin_cpu_supports("avx512vl");
+  sets.avx512_vnni = sets.avx512 && (Leaf(7, 0).ecx & 1u << 11) != 0;
   sets.avx512_bf16 = sets.avx512 && (Leaf(7, 1).eax & 1u << 5) != 0;
   constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
   const unsigned amx = Leaf(7, 0).edx & (kAmxBf16 | kAmxTile);

@@ -8,7 +8,8 @@ namespace baton::cpu {
 struct InstructionSets {
   bool avx2 = false;         // includes FMA and F16C
   bool avx512 = false;       // F, BW, DQ and VL
-  bool avx512_bf16 = false;  // vdpbf16ps; includes all of the above
+  bool avx512_vnni = false;  // vpdpbusd; includes all of the above
+  bool avx512_bf16 = false;  // vdpbf16ps; includes avx512
   bool amx_bf16 = false;     // tdpbf16ps; includes all of the above
   bool amd = false;
 };

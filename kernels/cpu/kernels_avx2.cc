@@ -8,11 +8,14 @@
 #include "kernels/cpu/table_inl.h"
 #include "kernels/cpu/bf16_kernels.h"
 #include "kernels/cpu/amx_order_inl.h"
+#include "kernels/cpu/bytes_avx2.h"
+#include "kernels/cpu/quantised_inl.h"
 // clang-format on
 
 namespace baton::cpu {
 
 const IsaKernels kAvx2Kernels = MakeTable("avx2");
 const Bf16Kernels kAmxOrderAvx2 = MakeAmxOrder("avx2");
+const QuantisedKernels kQuantisedAvx2 = QuantisedTable("avx2");
 
 }  // namespace baton::cpu

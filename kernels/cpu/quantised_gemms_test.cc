@@ -1,4 +1,6 @@
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -12,13 +14,16 @@
 namespace baton {
 namespace {
 
-constexpr int kOutputs = 77, kInputs = 512;
+constexpr int kOutputs = 77;
 
 class QuantisedGemmsTest : public testing::TestWithParam<WeightFormat> {
  protected:
+  // Blocks of 32 values also have a chunk of the kernels that is not full.
+  static int InputsOf(WeightFormat format) { return BlockValues(format) == 32 ? 544 : 512; }
+
   static std::vector<std::byte> RandomRows(WeightFormat format, int rows) {
     std::mt19937 random(5);
-    std::vector<std::byte> bytes(rows * RowBytes(format, kInputs));
+    std::vector<std::byte> bytes(rows * RowBytes(format, InputsOf(format)));
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
     // All scales are finite: no f16 begins with five ones.
     for (std::byte& byte : bytes) byte &= std::byte{0xbf};
@@ -32,17 +37,31 @@ class QuantisedGemmsTest : public testing::TestWithParam<WeightFormat> {
     return values;
   }
 
+  // The first rows have values that are rounded in a way of their own: none but zeros, infinite ones
+  // and NaN, and some so small that their scale is 0 or has few bits.
+  static std::vector<float> Activations(int rows, int inputs) {
+    std::vector<float> x = RandomFloats(rows * inputs, 1);
+    if (rows < 5) return x;
+    std::fill_n(&x[0], 96, 0.0f);
+    x[inputs + 40] = std::numeric_limits<float>::infinity();
+    x[2 * inputs + 70] = std::numeric_limits<float>::quiet_NaN();
+    for (int i = 0; i < inputs; ++i) x[3 * inputs + i] *= i < 64 ? 1e-42f : 1e-36f;
+    for (int i = 0; i < inputs; ++i) x[4 * inputs + i] = i % 3 == 0 ? -127 : i % 5 + 0.5f;
+    return x;
+  }
+
   // Returns in * weight^T + bias, added to ones if `accumulate`.
   static std::vector<float> Gemm(CpuNumerics numerics, int threads, const Matrix& weight, int rows,
-                                 bool accumulate) {
-    const auto backend =
-        CreateCpuBackend({threads, CpuBackendOptions::Isa::kPortable, numerics}).value();
-    const Tensor in = backend->Allocate(rows, kInputs).value();
+                                 bool accumulate,
+                                 CpuBackendOptions::Isa isa = CpuBackendOptions::Isa::kPortable) {
+    const auto backend = CreateCpuBackend({threads, isa, numerics}).value();
+    const int inputs = weight.cols;
+    const Tensor in = backend->Allocate(rows, inputs).value();
     const Tensor out = backend->Allocate(rows, kOutputs).value();
-    const std::vector<float> x = RandomFloats(rows * kInputs, 1), b = RandomFloats(kOutputs, 2);
+    const std::vector<float> x = Activations(rows, inputs), b = RandomFloats(kOutputs, 2);
     for (int row = 0; row < rows; ++row) {
-      std::memcpy(static_cast<float*>(in.data) + row * in.stride, &x[row * kInputs],
-                  kInputs * sizeof(float));
+      std::memcpy(static_cast<float*>(in.data) + row * in.stride, &x[row * inputs],
+                  inputs * sizeof(float));
       std::fill_n(static_cast<float*>(out.data) + row * out.stride, kOutputs, 1.0f);
     }
     const Matrix bias = {b.data(), WeightFormat::kF32, 1, kOutputs};
@@ -56,42 +75,54 @@ class QuantisedGemmsTest : public testing::TestWithParam<WeightFormat> {
     return result;
   }
 
+  const int inputs_ = InputsOf(GetParam());
   const std::vector<std::byte> bytes_ = RandomRows(GetParam(), kOutputs);
-  const Matrix weight_ = {bytes_.data(), GetParam(), kOutputs, kInputs};
+  const Matrix weight_ = {bytes_.data(), GetParam(), kOutputs, inputs_};
 };
 
 TEST_P(QuantisedGemmsTest, WithFloatActivationsTheBitsAreThoseOfTheSameWeightsAsFloats) {
-  std::vector<float> wide(kOutputs * kInputs);
+  std::vector<float> wide(kOutputs * inputs_);
   for (int row = 0; row < kOutputs; ++row) {
-    Dequantise(GetParam(), &bytes_[row * RowBytes(GetParam(), kInputs)],
-               absl::MakeSpan(wide).subspan(row * kInputs, kInputs));
+    Dequantise(GetParam(), &bytes_[row * RowBytes(GetParam(), inputs_)],
+               absl::MakeSpan(wide).subspan(row * inputs_, inputs_));
   }
-  const Matrix floats = {wide.data(), WeightFormat::kF32, kOutputs, kInputs};
+  const Matrix floats = {wide.data(), WeightFormat::kF32, kOutputs, inputs_};
   for (const int rows : {1, 3, 9, 100}) {
     for (const bool accumulate : {false, true}) {
-      EXPECT_EQ(Gemm(CpuNumerics::kF32, 2, weight_, rows, accumulate),
-                Gemm(CpuNumerics::kF32, 2, floats, rows, accumulate))
+      const std::vector<float> expected = Gemm(CpuNumerics::kF32, 2, floats, rows, accumulate);
+      const std::vector<float> got = Gemm(CpuNumerics::kF32, 2, weight_, rows, accumulate);
+      EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0)
           << rows << " rows";
     }
   }
 }
 
 TEST_P(QuantisedGemmsTest, WithRoundedActivationsTheyAreTheProductsOfTheDefinition) {
-  for (const int rows : {1, 5, 100}) {
-    const std::vector<float> x = RandomFloats(rows * kInputs, 1), b = RandomFloats(kOutputs, 2);
-    const std::vector<float> sum = Gemm(CpuNumerics::kQ8, 3, weight_, rows, false);
-    const std::vector<float> added = Gemm(CpuNumerics::kQ8, 1, weight_, rows, true);
-    std::vector<WeightGroup> groups(kInputs / WeightGroup::kValues);
-    std::vector<ActivationGroup> rounded(groups.size());
+  using Isa = CpuBackendOptions::Isa;
+  std::vector<WeightGroup> groups(inputs_ / WeightGroup::kValues);
+  std::vector<ActivationGroup> rounded(groups.size());
+  for (const int rows : {1, 2, 3, 5, 100, 131}) {
+    const std::vector<float> x = Activations(rows, inputs_), b = RandomFloats(kOutputs, 2);
+    std::vector<float> expected;
     for (int row = 0; row < rows; ++row) {
-      QuantiseActivations(absl::MakeConstSpan(x).subspan(row * kInputs, kInputs),
+      QuantiseActivations(absl::MakeConstSpan(x).subspan(row * inputs_, inputs_),
                           absl::MakeSpan(rounded));
       for (int out = 0; out < kOutputs; ++out) {
-        UnpackGroups(GetParam(), &bytes_[out * RowBytes(GetParam(), kInputs)],
+        UnpackGroups(GetParam(), &bytes_[out * RowBytes(GetParam(), inputs_)],
                      absl::MakeSpan(groups));
-        const float value = QuantisedProduct(groups, rounded) + b[out];
-        ASSERT_EQ(sum[row * kOutputs + out], value);
-        ASSERT_EQ(added[row * kOutputs + out], 1 + value);
+        expected.push_back(QuantisedProduct(groups, rounded) + b[out]);
+      }
+    }
+    for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAuto}) {
+      const std::vector<float> sum = Gemm(CpuNumerics::kQ8, 3, weight_, rows, false, isa);
+      const std::vector<float> added = Gemm(CpuNumerics::kQ8, 1, weight_, rows, true, isa);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        if (std::isnan(expected[i])) {
+          ASSERT_TRUE(std::isnan(sum[i]) && std::isnan(added[i])) << i;
+          continue;
+        }
+        ASSERT_EQ(sum[i], expected[i]) << rows << " rows, " << i << ", " << static_cast<int>(isa);
+        ASSERT_EQ(added[i], 1 + expected[i]) << rows << " rows, " << i;
       }
     }
   }
@@ -99,15 +130,15 @@ TEST_P(QuantisedGemmsTest, WithRoundedActivationsTheyAreTheProductsOfTheDefiniti
 
 TEST_P(QuantisedGemmsTest, RowsOfAnEmbeddingAreExact) {
   const auto backend = CreateCpuBackend({1, CpuBackendOptions::Isa::kPortable}).value();
-  const Tensor out = backend->Allocate(2, kInputs).value();
+  const Tensor out = backend->Allocate(2, inputs_).value();
   const std::vector<TokenId> tokens = {76, 3};
   ASSERT_TRUE(backend->Embed({weight_, tokens, out}).ok());
   for (size_t i = 0; i < tokens.size(); ++i) {
-    std::vector<float> expected(kInputs);
-    Dequantise(GetParam(), &bytes_[tokens[i] * RowBytes(GetParam(), kInputs)],
+    std::vector<float> expected(inputs_);
+    Dequantise(GetParam(), &bytes_[tokens[i] * RowBytes(GetParam(), inputs_)],
                absl::MakeSpan(expected));
     EXPECT_EQ(std::memcmp(static_cast<float*>(out.data) + i * out.stride, expected.data(),
-                          kInputs * sizeof(float)),
+                          inputs_ * sizeof(float)),
               0);
   }
 }
