@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "common/base/hash.h"
 #include "common/base/json.h"
 #include "common/model/model.h"
@@ -27,6 +29,7 @@ std::unique_ptr<Backend> CreateBackend(absl::string_view name) {
   if (name == "reference") return std::make_unique<ReferenceBackend>();
   const CpuNumerics numerics = name == "amx"           ? CpuNumerics::kAmx
                                : name == "avx512-bf16" ? CpuNumerics::kAvx512Bf16
+                               : name == "q8"          ? CpuNumerics::kQ8
                                                        : CpuNumerics::kF32;
   auto backend = CreateCpuBackend({.threads = 2, .numerics = numerics});
   if (!backend.ok()) {
@@ -123,6 +126,11 @@ std::vector<int> AllRows(int rows) {
   return all;
 }
 
+// Tolerances: kRounding is float32 rounding, with a factor of about 6 above the largest error of
+// the GGUF files, 1.7e-6. kQ8 is for activations that are rounded to 8 bits: the largest error is
+// 0.051.
+constexpr double kExact = 1e-4, kHalf = 2e-2, kRounding = 1e-5, kQ8 = 8e-2;
+
 struct Case {
   const char* model;
   const char* backend;
@@ -131,14 +139,20 @@ struct Case {
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
-  *out << c.model << "_kv_" << std::string(DTypeName(c.kv_type));
+  *out << absl::StrReplaceAll(c.model, {{".", "_"}}) << "_kv_" << std::string(DTypeName(c.kv_type));
+}
+
+// Returns the path of the answers of transformers with a model of testdata.
+std::string GoldenOf(absl::string_view model) {
+  if (absl::ConsumeSuffix(&model, ".gguf")) return TestData(absl::StrCat(model, ".json"));
+  return TestData(absl::StrCat(model, "/golden.json"));
 }
 
 class GoldenTest : public testing::TestWithParam<Case> {
  protected:
   GoldenTest()
       : fixture_(TestData(GetParam().model), GetParam().backend, GetParam().kv_type),
-        golden_(json::parse(std::ifstream(TestData(GetParam().model) + "/golden.json"))),
+        golden_(json::parse(std::ifstream(GoldenOf(GetParam().model)))),
         prompt_(golden_["prompt"].get<std::vector<TokenId>>()) {
     fixture_.UseRopeOf(prompt_.size(), prompt_.size());
   }
@@ -193,7 +207,8 @@ TEST_P(GoldenTest, GreedyAnswerGoesOnAsThatOfTransformers) {
     logits = fixture_.Run(absl::MakeSpan(tokens).subspan(computed), computed, blocks,
                           std::vector<int>{static_cast<int>(tokens.size()) - 1 - computed});
   }
-  EXPECT_GT(compared, static_cast<int>(continuation.size()) / 2);
+  // Few tokens are clear within a wide tolerance.
+  EXPECT_GT(compared, GetParam().tolerance > kHalf ? 0 : static_cast<int>(continuation.size()) / 2);
 }
 
 TEST_P(GoldenTest, ChunksOfAnySizeGiveTheBitsOfOnePrefill) {
@@ -276,8 +291,6 @@ TEST_P(GoldenTest, LayersAreReportedInOrderOnceTheirKvIsThere) {
   EXPECT_EQ(layers, AllRows(kv.layout.layers));
 }
 
-constexpr double kExact = 1e-4, kHalf = 2e-2;
-
 std::vector<Case> Cases(const char* backend) {
   return {{"gqa_f32", backend, DType::kF32, kExact},
           {"mqa_llama3_f32", backend, DType::kF32, kExact},
@@ -330,6 +343,27 @@ INSTANTIATE_TEST_SUITE_P(Bf16Gemms, GoldenTest, testing::ValuesIn(Bf16Cases()),
                                info.param.model,
                                absl::string_view(info.param.backend) == "amx" ? "_amx" : "_dot");
                          });
+
+// Returns the files that make_gguf.py made with llama.cpp's own tools: `plain` ones, or those with
+// quantised weights.
+std::vector<Case> GgufCases(bool plain, const char* backend, double tolerance) {
+  const std::vector<const char*> models =
+      plain ? std::vector{"qwen3.F32.gguf", "phi3.F16.gguf", "qwen2.BF16.gguf"}
+            : std::vector{"llama.Q4_0.gguf", "qwen2.Q4_1.gguf", "qwen3.Q5_0.gguf",
+                          "phi3.Q5_1.gguf",  "llama.Q8_0.gguf", "llama.Q4_K.gguf",
+                          "phi3.Q5_K.gguf",  "qwen3.Q6_K.gguf", "qwen2.Q4_K_M.gguf"};
+  std::vector<Case> cases;
+  for (const char* model : models) cases.push_back({model, backend, DType::kF32, tolerance});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(GgufPlain, GoldenTest,
+                         testing::ValuesIn(GgufCases(true, "cpu", kRounding)),
+                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(GgufQuantised, GoldenTest,
+                         testing::ValuesIn(GgufCases(false, "cpu", kRounding)),
+                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(GgufQ8, GoldenTest, testing::ValuesIn(GgufCases(false, "q8", kQ8)),
+                         testing::PrintToStringParamName());
 
 // Runs the model of common/model/demo token by token, and compares it with its golden.json.
 class DemoModelTest : public testing::TestWithParam<Case> {};

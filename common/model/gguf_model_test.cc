@@ -1,6 +1,8 @@
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +26,9 @@
 namespace baton {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 // Returns the name that convert_hf_to_gguf.py gives to a tensor.
 std::string GgufName(const std::string& name) {
@@ -251,6 +255,30 @@ TEST_F(GgufModelTest, QuantisedWeightsAreTheirExactValues) {
     EXPECT_LT(of_rounding, 0.05 * largest);
     EXPECT_GT(of_weights, 0);
   }
+}
+
+// The answers with these files are compared in forward_pass_test.cc.
+TEST_F(GgufModelTest, FilesOfLlamaQuantizeHaveTheFormatsOfTheirNames) {
+  std::set<std::string> seen;
+  for (const auto& entry : std::filesystem::directory_iterator(TestData(""))) {
+    if (entry.path().extension() != ".gguf") continue;
+    SCOPED_TRACE(entry.path());
+    const auto folder = ModelFolder::Open(entry.path());
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    EXPECT_THAT(folder->config.warnings, IsEmpty());
+    std::set<std::string> formats;
+    for (const auto& [name, tensor] : folder->checkpoint->tensors()) {
+      if (tensor.shape.size() == 2) formats.insert(tensor.type);
+    }
+    std::string format = entry.path().stem().extension().string().substr(1);
+    if (format == "Q4_K_M") {
+      EXPECT_THAT(formats, ElementsAre("Q4_K", "Q6_K"));
+    } else {
+      EXPECT_THAT(formats, ElementsAre(format));
+    }
+    seen.insert(std::move(format));
+  }
+  EXPECT_EQ(seen.size(), kWeightFormats + 1);
 }
 
 // As on a device: q and k are put in order while they are loaded.

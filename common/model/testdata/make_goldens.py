@@ -196,6 +196,34 @@ def save_config(config, path, dtype):
 
 
 @torch.no_grad()
+def golden_of(model, prompt, positions):
+    """Returns the logits of these positions of a prompt, and a greedy answer, in the form of golden.json."""
+    def run(ids):
+        use_rope_of(model, len(prompt), len(ids))
+        return model(torch.tensor([ids]), use_cache=False).logits[0]
+
+    ids, continuation, margins, chosen = list(prompt), [], [], []
+    for _ in range(CONTINUATION):
+        last = run(ids)[-1]
+        best = torch.topk(last, 2)
+        continuation.append(int(best.indices[0]))
+        margins.append(float(best.values[0] - best.values[1]))
+        chosen.append(float(torch.log_softmax(last, -1)[continuation[-1]]))
+        ids.append(continuation[-1])
+    logits = run(prompt)
+    return {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "prompt": prompt,
+        "logits": [{"position": p, "values": [float(f"{v:.9g}") for v in logits[p].tolist()]}
+                   for p in positions],
+        "continuation": continuation,
+        "margins": [float(f"{m:.4g}") for m in margins],
+        "logprobs": [float(f"{c:.6g}") for c in chosen],
+    }
+
+
+@torch.no_grad()
 def make(name, family, types, files, prompt_tokens, sizes, seed):
     generator = torch.Generator().manual_seed(seed)
     config = configure(family, sizes)
@@ -220,34 +248,9 @@ def make(name, family, types, files, prompt_tokens, sizes, seed):
     save_weights(folder, tensors, files)
 
     prompt = torch.randint(0, config.vocab_size, (prompt_tokens,), generator=generator).tolist()
-
-    def run(ids):
-        use_rope_of(model, prompt_tokens, len(ids))
-        return model(torch.tensor([ids]), use_cache=False).logits[0]
-
-    ids, continuation, margins, chosen = list(prompt), [], [], []
-    for _ in range(CONTINUATION):
-        last = run(ids)[-1]
-        best = torch.topk(last, 2)
-        continuation.append(int(best.indices[0]))
-        margins.append(float(best.values[0] - best.values[1]))
-        chosen.append(float(torch.log_softmax(last, -1)[continuation[-1]]))
-        ids.append(continuation[-1])
-    logits = run(prompt)
-    positions = sorted({0, 1, prompt_tokens // 2, prompt_tokens - 1})
-    golden = {
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "prompt": prompt,
-        "logits": [{"position": p, "values": [float(f"{v:.9g}") for v in logits[p].tolist()]}
-                   for p in positions],
-        "continuation": continuation,
-        "margins": [float(f"{m:.4g}") for m in margins],
-        "logprobs": [float(f"{c:.6g}") for c in chosen],
-    }
+    golden = golden_of(model, prompt, sorted({0, 1, prompt_tokens // 2, prompt_tokens - 1}))
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
-    print(f"{name}: largest logit {logits.abs().max():.3f}, smallest margin {min(margins):.4f}, "
-          f"{len(set(continuation))} different tokens")
+    print(f"{name}: smallest margin {min(golden['margins'])}, {len(set(golden['continuation']))} different tokens")
 
 
 def make_inverse_frequencies():
