@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "common/model/source/checkpoint.h"
+#include "common/model/model_folder.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/open_emulated_device.h"
@@ -21,8 +21,9 @@ absl::StatusOr<std::unique_ptr<Truth>> Truth::Load(const std::string& folder,
                                                    absl::string_view numerics,
                                                    std::optional<DType> kv_type) {
   auto truth = std::unique_ptr<Truth>(new Truth);
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(folder));
-  ASSIGN_OR_RETURN(const CpuNumerics order, ParseCpuNumerics(numerics, checkpoint.MatrixFormat()));
+  ASSIGN_OR_RETURN(const ModelFolder opened, ModelFolder::Open(folder));
+  ASSIGN_OR_RETURN(const CpuNumerics order,
+                   ParseCpuNumerics(numerics, opened.checkpoint->MatrixFormat()));
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
                    CreateCpuBackend({.threads = 2, .numerics = order}));
   truth->backend_ = std::move(backend);

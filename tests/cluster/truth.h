@@ -18,9 +18,9 @@ namespace baton {
 // workers must give the same answers.
 class Truth {
  public:
-  // Loads the model on the CPU backend with two threads. `numerics` accepts the same values as the
-  // workers' flag --numerics. `kv_type` is the type of the KV cache; its default is the type of the
-  // weights.
+  // Loads the model on the CPU backend with two threads. `folder` may be a GGUF file, here and
+  // below. `numerics` accepts the same values as the workers' flag --numerics. `kv_type` is the
+  // type of the KV cache; its default is the type of the weights.
   static absl::StatusOr<std::unique_ptr<Truth>> Load(const std::string& folder,
                                                      absl::string_view numerics = "auto",
                                                      std::optional<DType> kv_type = std::nullopt);

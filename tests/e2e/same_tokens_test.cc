@@ -4,14 +4,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <map>
+#include <ostream>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/histories.h"
-#include "common/model/source/model_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
@@ -22,6 +24,14 @@ namespace baton {
 namespace {
 
 constexpr int kLongestPrompt = 2000;  // Max length of a prompt, in tokens.
+constexpr char kGgufModel[] = BATON_SOURCE_DIR "/common/model/testdata/llama.Q4_0.gguf";
+
+struct Served {
+  const char* name;
+  const char* model;
+  const char* link;  // Value of --kv-transports.
+};
+void PrintTo(const Served& served, std::ostream* out) { *out << served.name; }
 
 struct Case {
   std::vector<TokenId> prompt;
@@ -53,14 +63,16 @@ std::vector<Case> MakeCases(int vocab) {
   return cases;
 }
 
-void FillExpected(std::vector<Case>& cases) {
-  const auto truth = Truth::Load(kDemoModel);
+std::vector<Case> CasesOf(const std::string& model) {
+  const auto truth = Truth::Load(model);
   BATON_CHECK(truth.ok()) << truth.status();
+  std::vector<Case> cases = MakeCases((*truth)->config().vocab);
   for (Case& c : cases) {
     auto expected = (*truth)->Answer(c.prompt, c.sampling);
     BATON_CHECK(expected.ok()) << expected.status();
     c.expected = *std::move(expected);
   }
+  return cases;
 }
 
 v1::GenerateRequest RequestFor(const Case& c) {
@@ -74,15 +86,13 @@ v1::GenerateRequest RequestFor(const Case& c) {
   return request;
 }
 
-class SameTokensTest : public testing::TestWithParam<std::string> {
+class SameTokensTest : public testing::TestWithParam<Served> {
  protected:
   static const std::vector<Case>& Cases() {
-    static const auto* const cases = [] {
-      auto* made = new std::vector<Case>(MakeCases(ReadModelConfig(kDemoModel)->vocab));
-      FillExpected(*made);
-      return made;
-    }();
-    return *cases;
+    static auto& cases = *new std::map<std::string, std::vector<Case>>;
+    std::vector<Case>& of_model = cases[GetParam().model];
+    if (of_model.empty()) of_model = CasesOf(GetParam().model);
+    return of_model;
   }
 
   // Runs every case, `streams` cases at the same time. Successive cases use successive entries of
@@ -116,7 +126,7 @@ class SameTokensTest : public testing::TestWithParam<std::string> {
         ASSERT_EQ(summary.link(), "");
         ASSERT_EQ(summary.prefill_worker(), summary.decode_worker());
       } else if (cases[i].expected.size() > 1) {
-        ASSERT_EQ(summary.link(), GetParam());
+        ASSERT_EQ(summary.link(), GetParam().link);
       }
       ASSERT_EQ(answers[i].summary.migrations(), 0u);
     }
@@ -124,9 +134,10 @@ class SameTokensTest : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(SameTokensTest, AsOneProcessGivesAloneAndBatched) {
-  const std::string transports = absl::StrCat("--kv-transports=", GetParam());
+  const std::string transports = absl::StrCat("--kv-transports=", GetParam().link);
   absl::StatusOr<std::unique_ptr<Cluster>> cluster =
-      Cluster::Start({.prefill = 2,
+      Cluster::Start({.model = GetParam().model,
+                      .prefill = 2,
                       .decode = 2,
                       .prefill_flags = {transports, "--chunk-tokens=256"},
                       .decode_flags = {transports, "--max-batch=16", "--chunk-tokens=96"}});
@@ -151,8 +162,11 @@ TEST_P(SameTokensTest, AsOneProcessGivesAloneAndBatched) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, SameTokensTest, testing::Values("shm", "tcp"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Links, SameTokensTest,
+                         testing::Values(Served{"shm", kDemoModel, "shm"},
+                                         Served{"tcp", kDemoModel, "tcp"},
+                                         Served{"gguf", kGgufModel, "shm"}),
+                         testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace baton

@@ -353,6 +353,12 @@ TEST_F(KillTest, AModelOfWindowsAndManyRotaryTablesToo) {
            v1::SERVING_MODE_AUTO);
 }
 
+// Kills workers of a GGUF file with quantised weights, in their default arithmetic.
+TEST_F(KillTest, AQuantisedGgufFileToo) {
+  RunStorm(BATON_SOURCE_DIR "/common/model/testdata/llama.Q4_0.gguf", {"cpu"}, 600, 0.25,
+           std::max(1, FromEnvironment("BATON_KILLS", 12) / 6));
+}
+
 // Kills workers on emulated devices. KV is pulled from device to device, between processes that
 // die.
 TEST_F(KillTest, WorkersOnEmulatedDevicesToo) {

@@ -8,7 +8,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/model/source/checkpoint.h"
+#include "absl/strings/str_replace.h"
+#include "common/model/model_folder.h"
 #include "tests/numerics/long_model.h"
 
 namespace baton {
@@ -16,9 +17,8 @@ namespace baton {
 using Isa = CpuBackendOptions::Isa;
 
 std::string NumericsCase::Name() const {
-  std::string name = absl::StrCat(CpuNumericsName(numerics), "_", model);
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
+  const std::string name = absl::StrCat(CpuNumericsName(numerics), "_", model);
+  return absl::StrReplaceAll(name, {{"-", "_"}, {".", "_"}});
 }
 
 std::string NumericsCase::Folder() const {
@@ -39,18 +39,26 @@ std::vector<Isa> NumericsCase::Isas() const {
 
 std::vector<NumericsCase> AllNumericsCases() {
   std::vector<std::string> models;
+  std::vector<NumericsCase> cases;
   for (const auto& entry : std::filesystem::directory_iterator(
            absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata"))) {
-    if (entry.is_directory()) models.push_back(entry.path().filename());
+    const std::string model = entry.path().filename();
+    if (entry.is_directory()) models.push_back(model);
+    if (entry.path().extension() == ".gguf" &&
+        IsQuantised(ModelFolder::Open(entry.path())->checkpoint->MatrixFormat())) {
+      cases.push_back({CpuNumerics::kQ8, model});
+    }
   }
+  // In f32, weights of every format are widened in the same way. This file has two formats.
+  cases.push_back({CpuNumerics::kF32, "qwen2.Q4_K_M.gguf"});
   std::sort(models.begin(), models.end());
   models.insert(models.begin(), {"demo", "long_bf16", "long_f32"});
-  std::vector<NumericsCase> cases;
   for (const std::string& model : models) {
     cases.push_back({CpuNumerics::kF32, model});
     const bool bf16 = cases.back().IsLong()
                           ? model == "long_bf16"
-                          : Checkpoint::Open(cases.back().Folder())->MatrixFormat() == WeightFormat::kBF16;
+                          : ModelFolder::Open(cases.back().Folder())->checkpoint->MatrixFormat() ==
+                                WeightFormat::kBF16;
     if (!bf16) continue;
     cases.push_back({CpuNumerics::kAmx, model});
     cases.push_back({CpuNumerics::kAvx512Bf16, model});

@@ -12,10 +12,11 @@ namespace baton {
 // A case of the tests: one model, computed in one summation order.
 struct NumericsCase {
   CpuNumerics numerics = CpuNumerics::kF32;
-  std::string model;  // folder in common/model/testdata, or "demo", "long_f32", "long_bf16"
+  // Folder or GGUF file in common/model/testdata, or "demo", "long_f32", "long_bf16".
+  std::string model;
 
   std::string Name() const;    // name for a test
-  std::string Folder() const;  // folder of the model
+  std::string Folder() const;  // folder or GGUF file of the model
   // Returns true for a model with long sequences. They have more keys than attention adds up in one
   // span (1,024 keys). Such a model is too slow for many runs.
   bool IsLong() const;
