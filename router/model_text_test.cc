@@ -28,13 +28,13 @@ json ReadJson(const std::string& path) {
 }
 
 // The settings of a tiny model of a family.
-void SetModel(const std::string& family, GgufBytes* bytes) {
+void SetModel(const std::string& family, GgufBytes* bytes, uint32_t vocab = 4) {
   bytes->SetText("general.architecture", family)
       .SetU32(family + ".block_count", 1)
       .SetU32(family + ".embedding_length", 8)
       .SetU32(family + ".feed_forward_length", 16)
       .SetU32(family + ".attention.head_count", 2)
-      .SetU32(family + ".vocab_size", 4)
+      .SetU32(family + ".vocab_size", vocab)
       .SetU32(family + ".context_length", 64)
       .SetF32(family + ".attention.layer_norm_rms_epsilon", 1e-5f);
 }
@@ -68,6 +68,21 @@ void SetTokenizer(const json& file, const std::string& model, const std::string&
       .SetList("tokenizer.ggml.merges", GgufBytes::kText, merges);
 }
 
+// Returns the steps before ByteLevel in the published tokenizer.json of a DeepSeek model: Splits at
+// these patterns, and Digits.
+json DeepseekSteps(const std::vector<std::string>& patterns) {
+  json steps = json::array();
+  for (const std::string& pattern : patterns) {
+    steps.push_back({{"type", "Split"},
+                     {"pattern", {{"Regex", pattern}}},
+                     {"behavior", "Isolated"},
+                     {"invert", false}});
+  }
+  steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
+  return {{"type", "Sequence"}, {"pretokenizers", steps}};
+}
+
 class ModelTextTest : public testing::Test {
  protected:
   absl::StatusOr<ModelText> Open(const GgufBytes& bytes) {
@@ -88,20 +103,45 @@ TEST_F(ModelTextTest, IdsOfAGgufFileAreThoseOfTheFileItWasMadeFrom) {
     corpus.push_back(std::move(sample));
   }
   ASSERT_GT(corpus.size(), 100u);
-  for (const auto& [form, pre] :
-       std::vector<std::pair<std::string, std::string>>{{"gpt2", "gpt-2"},
-                                                        {"smollm", "smollm"},
-                                                        {"qwen2", "qwen2"},
-                                                        {"llama3", "llama-bpe"},
-                                                        {"deepseek", "deepseek-v3"},
-                                                        {"deepseek_coder", "deepseek-coder"},
-                                                        {"o200k", "gpt-4o"},
-                                                        {"tekken", "tekken"},
-                                                        {"falcon", "falcon"}}) {
-    SCOPED_TRACE(form);
+  const std::vector<std::pair<std::string, std::string>> forms = {
+      {"gpt2", "gpt-2"},
+      {"smollm", "smollm"},
+      {"qwen2", "qwen2"},
+      {"llama3", "llama-bpe"},
+      {"deepseek", "deepseek-v3"},
+      {"deepseek_coder", "deepseek-coder"},
+      {"deepseek_coder", "deepseek-llm"},
+      {"o200k", "gpt-4o"},
+      {"tekken", "tekken"},
+      {"falcon", "falcon"}};
+  for (const auto& [form, pre] : forms) {
+    SCOPED_TRACE(pre);
     const std::string path = absl::StrCat(kTestData, form, ".tokenizer.json");
-    const json file = ReadJson(path);
-    const auto expected = Tokenizer::FromFile(path);
+    json file = ReadJson(path);
+    // The file of this form has the patterns of both models.
+    if (pre == "deepseek-coder") {
+      file["pre_tokenizer"] =
+          DeepseekSteps({"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[一-龥ࠀ-一가-퟿]+"});
+    }
+    if (pre == "deepseek-llm") {
+      file["pre_tokenizer"] =
+          DeepseekSteps({"[\r\n]",
+                         "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-"
+                         "ჅᎠ-"
+                         "Ᏽᏸ-"
+                         "ᏽᲐ-ᲺᲽ-"
+                         "Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-"
+                         "ῼℂℇℊ-"
+                         "ℓℕℙ-"
+                         "ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-"
+                         "ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-"
+                         "𐑏𐒰-"
+                         "𐓓𐓘-"
+                         "𐓻𐲀-"
+                         "𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+",
+                         "\\s?[!-/:-~！-／：-～‘-‟　-。]+", "\\s+$", "[一-龥ࠀ-一가-퟿]+"});
+    }
+    const auto expected = Tokenizer::FromJson(file.dump(), path);
     ASSERT_TRUE(expected.ok()) << expected.status();
     GgufBytes bytes;
     SetModel("llama", &bytes);
@@ -127,6 +167,59 @@ TEST_F(ModelTextTest, IdsOfAGgufFileAreThoseOfTheFileItWasMadeFrom) {
       }
     }
   }
+}
+
+// Qwen's vocabulary has </s> as a word like any other, which llama.cpp takes for the end.
+TEST_F(ModelTextTest, AWordEndsNothing) {
+  json vocab = {{"<", 0}, {"/", 1}, {"s", 2}, {">", 3}, {"</", 4}, {"</s", 5}, {"</s>", 6}};
+  for (const bool added : {false, true}) {
+    json tokens = json::array();
+    if (added) tokens.push_back({{"id", 6}, {"content", "</s>"}, {"special", true}});
+    GgufBytes bytes;
+    SetModel("qwen2", &bytes, 300);
+    SetTokenizer(json{{"model", {{"vocab", vocab}, {"merges", {"< /", "</ s", "</s >"}}}},
+                      {"added_tokens", tokens}},
+                 "gpt2", "qwen2", &bytes);
+    const auto text = Open(bytes);
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_EQ(text->config.generation.end_tokens.size(), added ? 1u : 0u);
+    const auto ids = text->tokenizer->Encode("</s>", {.parse_special = true});
+    EXPECT_EQ(ids.value(), added ? std::vector<TokenId>{6} : std::vector<TokenId>({4, 2, 3}));
+  }
+}
+
+// The merges would join all of " 1234", and "!" with what is behind it.
+TEST_F(ModelTextTest, TheNameSaysWhereWordsAreCut) {
+  const std::vector<std::string> tokens = {"Ġ", "1",  "2",   "3",    "4",     "!",
+                                           "a", "12", "123", "1234", "Ġ1234", "!a"};
+  json vocab = json::object();
+  for (size_t id = 0; id < tokens.size(); ++id) vocab[tokens[id]] = id;
+  const json file = {
+      {"model", {{"vocab", vocab}, {"merges", {"1 2", "12 3", "123 4", "Ġ 1234", "! a"}}}},
+      {"added_tokens", json::array()}};
+  const auto texts = [&](const std::string& pre) {
+    GgufBytes bytes;
+    SetModel("llama", &bytes);
+    SetTokenizer(file, "gpt2", pre, &bytes);
+    const auto text = Open(bytes);
+    EXPECT_TRUE(text.ok()) << text.status();
+    if (!text.ok()) return std::string();
+    EXPECT_EQ(text->config.warnings.size(), pre.empty() ? 1u : 0u);
+    if (pre.empty())
+      EXPECT_THAT(text->config.warnings[0], HasSubstr("has no setting tokenizer.ggml.pre"));
+    std::string cut;
+    const std::vector<TokenId> ids = text->tokenizer->Encode(" 1234!a").value();
+    for (const TokenId id : ids) {
+      absl::StrAppend(&cut, cut.empty() ? "" : " ", tokens[id]);
+    }
+    return cut;
+  };
+  EXPECT_EQ(texts("gpt-2"), "Ġ1234 ! a");
+  EXPECT_EQ(texts("qwen2"), "Ġ 1 2 3 4 !a");
+  EXPECT_EQ(texts("deepseek-llm"), "Ġ 1 2 3 4 ! a");
+  EXPECT_EQ(texts("default"), "Ġ 123 4 ! a");
+  // As in llama.cpp.
+  EXPECT_EQ(texts(""), "Ġ 123 4 ! a");
 }
 
 // A tokeniser of SentencePiece: byte tokens, and these pieces with their scores.
@@ -211,6 +304,49 @@ TEST_F(ModelTextTest, WhatTheFileLeavesOutIsAsInLlamaCpp) {
     EXPECT_FALSE(text->tokenizer->IsSpecial(user));
     EXPECT_TRUE(text->tokenizer->IsSpecial(end));
     EXPECT_THAT(text->config.generation.end_tokens, testing::ElementsAre(2));
+  }
+}
+
+// As in llama.cpp, an id that the vocabulary does not have ends nothing.
+TEST_F(ModelTextTest, EndTokensThatAreNoneAreNamedInAWarning) {
+  for (const uint32_t id : {300u, 0xffffffffu}) {
+    GgufBytes bytes;
+    SetModel("llama", &bytes, 300);
+    Pieces pieces;
+    pieces.Set(&bytes);
+    bytes.SetU32("tokenizer.ggml.eos_token_id", id).SetU32("tokenizer.ggml.eot_token_id", 7);
+    const auto text = Open(bytes);
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_THAT(text->config.generation.end_tokens, testing::ElementsAre(7, 2));
+    EXPECT_THAT(
+        text->config.warnings,
+        testing::ElementsAre(HasSubstr(absl::StrCat("tokenizer.ggml.eos_token_id is ", id,
+                                                    ", and the vocabulary has 300 tokens"))));
+  }
+}
+
+// <|end|> ends an answer, unless other tokens do and it ends a message within the answer.
+TEST_F(ModelTextTest, TheEndOfAMessageIsNotTheEndOfTheAnswer) {
+  const std::vector<std::pair<std::vector<std::string>, bool>> cases = {
+      {{}, true},
+      {{"<|return|>"}, true},
+      {{"<|call|>"}, true},
+      {{"<|return|>", "<|call|>"}, false},
+      {{"<|flush|>", "<|calls|>"}, false}};
+  for (const auto& [others, ends] : cases) {
+    GgufBytes bytes;
+    SetModel("llama", &bytes, 300);
+    Pieces pieces;
+    const TokenId end = pieces.Add("<|end|>", 4, 0);
+    std::vector<TokenId> expected = {2};
+    if (ends) expected.push_back(end);
+    for (const std::string& other : others) expected.push_back(pieces.Add(other, 3, 0));
+    pieces.Set(&bytes);
+    bytes.SetU32("tokenizer.ggml.eot_token_id", static_cast<uint32_t>(end));
+    const auto text = Open(bytes);
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_THAT(text->config.generation.end_tokens, testing::UnorderedElementsAreArray(expected));
+    EXPECT_EQ(text->tokenizer->IsSpecial(end), ends);
   }
 }
 

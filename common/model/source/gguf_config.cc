@@ -33,7 +33,7 @@ constexpr GgufFamily kFamilies[] = {{"llama", "LlamaForCausalLM", true},
 
 const GgufFamily* ReadFamily(GgufSettings& settings) {
   constexpr char kKey[] = "general.architecture";
-  const std::string name = settings.Text(kKey);
+  const std::string name = settings.Text(kKey, "");
   for (const GgufFamily& family : kFamilies) {
     if (family.name == name) return &family;
   }
@@ -126,21 +126,58 @@ absl::Status ReadRope(const GgufParts& parts, GgufSettings& settings, const std:
   return absl::OkStatus();
 }
 
+constexpr absl::string_view kEnd = "<|end|>";
+
+// Returns true if <|end|> ends only one message of an answer that has several: the vocabulary has
+// other tokens for the end of the answer. So it is with OpenAI's Harmony and with Solar Open, in
+// llama.cpp too. Its other rule of this kind, for </s>, is about tokens of Gemma 4 and PLaMo, whose
+// tokenisers (tokenizer.ggml.model) are not read here.
+bool EndIsOfAMessage(const std::vector<std::string>& tokens) {
+  const auto has = [&](absl::string_view text) { return absl::c_linear_search(tokens, text); };
+  return (has("<|call|>") || has("<|calls|>")) && (has("<|return|>") || has("<|flush|>"));
+}
+
 // Adds the tokens that end an answer: those that the file names, and those that are known by their
-// text, since many files name only one of several.
-void ReadEndTokens(GgufSettings& settings, const std::vector<std::string>& tokens, int vocab,
-                   std::vector<TokenId>* end_tokens) {
+// text, since many files name only one of several. As llama.cpp does, leaves out an id that the
+// vocabulary does not have.
+void ReadEndTokens(const GgufFile& file, GgufSettings& settings,
+                   const std::vector<std::string>& tokens, ModelConfig* config) {
+  std::vector<TokenId>& end_tokens = config->generation.end_tokens;
   const auto add = [&](TokenId id) {
-    if (!absl::c_linear_search(*end_tokens, id)) end_tokens->push_back(id);
+    if (!absl::c_linear_search(end_tokens, id)) end_tokens.push_back(id);
   };
   for (const char* kind : {"eos", "eot", "eom"}) {
     const std::string key = absl::StrCat("tokenizer.ggml.", kind, "_token_id");
-    if (settings.Has(key)) add(settings.Int(key, 0, vocab - 1));
+    const auto* const id = file.Find<int64_t>(key);
+    if (id != nullptr && (*id < 0 || *id >= config->vocab)) {
+      config->warnings.push_back(absl::StrCat(file.file().path(), ": ", key, " is ", *id,
+                                              ", and the vocabulary has ", config->vocab,
+                                              " tokens: nothing ends with it"));
+    } else if (settings.Has(key)) {
+      add(settings.Int(key, 0, config->vocab - 1));
+    }
   }
-  std::set<absl::string_view> seen;  // The first of equal texts counts.
-  for (size_t id = 0; id < tokens.size() && id < static_cast<size_t>(vocab); ++id) {
-    if (IsEndText(tokens[id]) && seen.insert(tokens[id]).second) add(static_cast<TokenId>(id));
+  const std::vector<int64_t> kinds = settings.Ints("tokenizer.ggml.token_type");
+  for (const TokenId id : EndTokensByText(tokens, kinds)) {
+    if (id < config->vocab) add(id);
   }
+  if (EndIsOfAMessage(tokens)) {
+    std::erase_if(end_tokens, [&](TokenId id) {
+      return static_cast<size_t>(id) < tokens.size() && tokens[id] == kEnd;
+    });
+  }
+}
+
+// Without a name for the way in which text is cut into words, llama.cpp takes its own for any model
+// (TokenizerJsonOfGguf), and warns.
+void WarnOfNoPreTokenizer(const GgufFile& file, std::vector<std::string>* warnings) {
+  const auto* const model = file.Find<std::string>("tokenizer.ggml.model");
+  const auto* const pre = file.Find<std::string>("tokenizer.ggml.pre");
+  if (model == nullptr || *model != "gpt2" || (pre != nullptr && !pre->empty())) return;
+  warnings->push_back(absl::StrCat(
+      file.file().path(),
+      ": has no setting tokenizer.ggml.pre, so it is read as \"default\": text may be cut into "
+      "words in another way than in the training of the model; convert the model again"));
 }
 
 // Names settings that nothing has read in a warning.
@@ -159,11 +196,13 @@ void WarnOfUnread(const GgufSettings& settings, const std::string& prefix, const
 
 }  // namespace
 
-bool IsEndText(absl::string_view text) {
+std::vector<TokenId> EndTokensByText(const std::vector<std::string>& tokens,
+                                     const std::vector<int64_t>& kinds) {
+  constexpr int64_t kNormal = 1;  // llama.h: LLAMA_TOKEN_TYPE_NORMAL
   static constexpr absl::string_view kTexts[] = {
       "<|eot_id|>",
       "<|im_end|>",
-      "<|end|>",
+      kEnd,
       "<|return|>",
       "<|call|>",
       "<|flush|>",
@@ -183,7 +222,16 @@ bool IsEndText(absl::string_view text) {
       "<\xef\xbd\x9c"
       "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
   };
-  return absl::c_linear_search(kTexts, text);
+  const bool of_a_message = EndIsOfAMessage(tokens);
+  std::set<absl::string_view> seen;
+  std::vector<TokenId> ids;
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    const absl::string_view text = tokens[id];
+    if (!absl::c_linear_search(kTexts, text) || (of_a_message && text == kEnd)) continue;
+    if (text == "</s>" && (id >= kinds.size() || kinds[id] == kNormal)) continue;
+    if (seen.insert(text).second) ids.push_back(static_cast<TokenId>(id));
+  }
+  return ids;
 }
 
 absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufParts& parts) {
@@ -191,6 +239,9 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufParts& parts) {
   GgufSettings settings(&file);
   const GgufFamily* const family = ReadFamily(settings);
   RETURN_IF_ERROR(settings.status());  // Everything else depends on the family.
+  // Adapters and encoders of images have the architecture of their model.
+  if (settings.Text("general.type", "model") != "model") settings.Fail("general.type", "model");
+  RETURN_IF_ERROR(settings.status());
   const std::string prefix = absl::StrCat(family->name, ".");
   const auto has_tensor = [&](const std::string& name) {
     return parts.FindTensor(name) != nullptr;
@@ -248,7 +299,8 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufParts& parts) {
   config.tied_embeddings = !has_tensor("output.weight");
   config.attention_bias = has_tensor("blk.0.attn_q.bias") && family->name != "qwen2";
   config.mlp_bias = has_tensor("blk.0.ffn_gate.bias");
-  ReadEndTokens(settings, tokens, config.vocab, &config.generation.end_tokens);
+  ReadEndTokens(file, settings, tokens, &config);
+  WarnOfNoPreTokenizer(file, &config.warnings);
   WarnOfUnread(settings, prefix, file.file().path(), &config.warnings);
   RETURN_IF_ERROR(settings.status());
   return config;

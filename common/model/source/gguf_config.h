@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -23,9 +25,12 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufParts& parts);
 // are as above.
 absl::Status ReadGgufDefaults(const GgufFile& file, ModelConfig* config);
 
-// Returns true if llama.cpp takes a token of this text for the end of an answer, whatever the file
-// says about it (llama-vocab.cpp).
-bool IsEndText(absl::string_view text);
+// Returns the ids of the tokens that llama.cpp takes for the end of an answer because of their
+// texts, whatever the file says about them (llama-vocab.cpp), in rising order. Of tokens with equal
+// texts it has the first. Leaves out a </s> that is a word like any other, as in Qwen's vocabulary:
+// the original model goes on after it. `kinds` is tokenizer.ggml.token_type, and may be shorter.
+std::vector<TokenId> EndTokensByText(const std::vector<std::string>& tokens,
+                                     const std::vector<int64_t>& kinds);
 
 // Returns true for the tensors that ReadGgufConfig reads: divisors of rotary frequencies.
 bool IsRopeFactors(absl::string_view name);

@@ -30,13 +30,16 @@ constexpr char kPrefix[] = "tokenizer.ggml.";
 constexpr size_t kMaxTokens = 1 << 21, kMaxTokenBytes = 4096, kMaxMerges = 1 << 22;
 constexpr size_t kMaxPieceBytes = 512;  // SentencePiece: each piece is cut at every place
 
+constexpr char kDefaultPre[] = "default";
+
 constexpr char kSpace[] = "\xe2\x96\x81";  // U+2581, SentencePiece's space
 
 // Kinds of tokens, in tokenizer.ggml.token_type (llama.h: enum llama_token_type).
 enum Kind : int64_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
-// The way in which text is cut into words before its bytes are merged, and what goes with it. The
-// pieces are those of the tokenizer.json of the models that have the name.
+// The way in which text is cut into words before its bytes are merged, and what goes with it. It is
+// that of the tokenizer.json of the models that have the name. llama.cpp's differs for some names,
+// as the figures in docs/measurements.md show.
 struct PreTokenizerForm {
   absl::string_view names;    // separated by blanks
   absl::string_view pattern;  // pattern of a Split, or empty
@@ -86,9 +89,16 @@ constexpr PreTokenizerForm kPreTokenizers[] = {
                   "behavior": "Isolated", "invert": false}])"},
     {.names = "deepseek-coder", .json = R"([{"type": "Split", "pattern": {"Regex": "[\\r\\n]"},
                   "behavior": "Isolated", "invert": false},
-                 {"type": "Split", "pattern": {"Regex": "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͷ-ώА-ҁ]+"},
+                 {"type": "Split", "pattern": {"Regex": "\\s?\\p{L}+"},
                   "behavior": "Isolated", "invert": false},
                  {"type": "Split", "pattern": {"Regex": "\\s?\\p{P}+"},
+                  "behavior": "Isolated", "invert": false},
+                 {"type": "Split", "pattern": {"Regex": "[一-龥ࠀ-一가-퟿]+"},
+                  "behavior": "Isolated", "invert": false},
+                 {"type": "Digits", "individual_digits": true}])"},
+    {.names = "deepseek-llm", .json = R"([{"type": "Split", "pattern": {"Regex": "[\\r\\n]"},
+                  "behavior": "Isolated", "invert": false},
+                 {"type": "Split", "pattern": {"Regex": "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"},
                   "behavior": "Isolated", "invert": false},
                  {"type": "Split", "pattern": {"Regex": "\\s?[!-/:-~！-／：-～‘-‟　-。]+"},
                   "behavior": "Isolated", "invert": false},
@@ -97,6 +107,15 @@ constexpr PreTokenizerForm kPreTokenizers[] = {
                  {"type": "Split", "pattern": {"Regex": "[一-龥ࠀ-一가-퟿]+"},
                   "behavior": "Isolated", "invert": false},
                  {"type": "Digits", "individual_digits": true}])"},
+    // No model has published this one: it is what llama.cpp does for a file that names no model.
+    {.names = kDefaultPre, .json = R"([{"type": "Split", "pattern": {"Regex": "[\\p{P}$+<=>^~|]+"},
+                  "behavior": "Isolated", "invert": false},
+                 {"type": "Split", "pattern": {"Regex": "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
+                  "behavior": "Isolated", "invert": false},
+                 {"type": "Split", "pattern": {"Regex": "\\p{N}+"},
+                  "behavior": "Isolated", "invert": false},
+                 {"type": "Split", "pattern": {"Regex": "[0-9][0-9][0-9]"},
+                  "behavior": "Isolated", "invert": false}])"},
     {.names = "falcon", .json = R"([{"type": "Punctuation", "behavior": "Contiguous"},
                  {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
                  {"type": "Digits", "individual_digits": false},
@@ -143,9 +162,9 @@ class Converter {
                                                    " bytes; token ", id, " is none"));
         return settings_.status();
       }
-      if (IsEndText(tokens_[id])) kinds_[id] = kControl;  // As in llama.cpp.
       ids_.emplace(tokens_[id], static_cast<int64_t>(id));
     }
+    for (const TokenId id : EndTokensByText(tokens_, kinds_)) kinds_[id] = kControl;
     Json json = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
     json["added_tokens"] = AddedTokens();
     model == "gpt2" ? Gpt2(&json) : SentencePiece(&json);
@@ -219,7 +238,9 @@ class Converter {
 
   void Gpt2(Json* json) {
     const std::string pre_key = Key("pre");
-    const PreTokenizerForm* const pre = FindPreTokenizer(settings_.Text(pre_key));
+    // As in llama.cpp. ReadGgufConfig warns of it.
+    const std::string name = settings_.Text(pre_key, "");
+    const PreTokenizerForm* const pre = FindPreTokenizer(name.empty() ? kDefaultPre : name);
     if (pre == nullptr) {
       settings_.Fail(pre_key,
                      absl::StrCat("one of ", absl::StrJoin(kPreTokenizers, ", ",
