@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -38,6 +39,8 @@ using ::testing::Not;
 struct Case {
   std::string table, group, name;
   std::string folder = "none";
+  std::string gguf;               // Name of a GGUF file, which is copied to model.gguf.
+  std::vector<std::string> put;   // Changes to model.gguf, each as "TEXT OFFSET BYTES".
   std::vector<std::string> set;   // Changes to JSON files, each as "FILE POINTER JSON".
   std::vector<std::string> make;  // Shell commands that prepare the case's folder.
   std::string needs;              // Shell command. If it fails, the case is skipped.
@@ -77,6 +80,10 @@ std::vector<Case> ReadTable(const fs::path& path) {
     Case& c = cases.back();
     if (key == "folder") {
       c.folder = value;
+    } else if (key == "gguf") {
+      c.gguf = value;
+    } else if (key == "put") {
+      c.put.push_back(value);
     } else if (key == "set") {
       c.set.push_back(value);
     } else if (key == "make") {
@@ -136,6 +143,19 @@ void SetJson(const ScratchFolder& folder, absl::string_view edit) {
   nlohmann::json file = nlohmann::json::parse(folder.Read(parts[0]));
   file[nlohmann::json::json_pointer(parts[1])] = nlohmann::json::parse(parts[2]);
   folder.Write(parts[0], file.dump());
+}
+
+void PutBytes(const ScratchFolder& folder, absl::string_view edit) {
+  const std::vector<std::string> parts = absl::StrSplit(edit, ' ');
+  int offset = 0;
+  ASSERT_TRUE(parts.size() == 3 && absl::SimpleAtoi(parts[1], &offset)) << edit;
+  const std::string bytes = absl::HexStringToBytes(parts[2]);
+  std::string file = folder.Read("model.gguf");
+  const size_t found = file.find(parts[0]);
+  ASSERT_NE(found, file.npos) << edit;
+  const size_t at = found + parts[0].size() + offset;
+  ASSERT_LE(at + bytes.size(), file.size()) << edit;
+  folder.Write("model.gguf", file.replace(at, bytes.size(), bytes));
 }
 
 struct Ended {
@@ -224,6 +244,11 @@ TEST_P(MessagesTest, FirstLineHasTheValueAndWhatToDo) {
     fs::copy(Original(c.folder).path(), folder.path(),
              fs::copy_options::recursive | fs::copy_options::overwrite_existing);
   }
+  if (!c.gguf.empty()) {
+    fs::copy(absl::StrCat(BATON_SOURCE_DIR "/common/model/testdata/", c.gguf, ".gguf"),
+             absl::StrCat(folder.path(), "/model.gguf"));
+  }
+  for (const std::string& edit : c.put) PutBytes(folder, edit);
   for (const std::string& edit : c.set) SetJson(folder, edit);
   for (const std::string& make : c.make) {
     ASSERT_EQ(Shell(absl::StrCat("cd ", folder.path(), " && { ", make, "; }")), 0) << make;

@@ -261,6 +261,8 @@ class Converter {
       steps.push_back(
           {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", pre->words}});
     }
+    // Without them every character would be a token.
+    if (!settings_.Has(Key("merges"))) settings_.Fail(Key("merges"), "a list of texts");
     (*json)["normalizer"] = pre->nfc ? Json{{"type", "NFC"}} : Json(nullptr);
     (*json)["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
     (*json)["post_processor"] = PostProcessor(pre->add_bos, false, false);
