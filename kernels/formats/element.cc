@@ -13,10 +13,26 @@ struct Float {
   static float Narrow(float x) { return x; }
 };
 
+// Clang, with which tests/fuzz is built, has no _Float16 before version 15.
+#ifdef __clang__
+using Half = __fp16;
+#else
+using Half = _Float16;
+#endif
+
 struct Float16 {
-  using Bits = _Float16;
-  static float Wide(_Float16 x) { return static_cast<float>(x); }
-  static _Float16 Narrow(float x) { return static_cast<_Float16>(x); }
+  using Bits = uint16_t;
+  static float Wide(uint16_t bits) {
+    Half x;
+    std::memcpy(&x, &bits, sizeof(x));
+    return static_cast<float>(x);
+  }
+  static uint16_t Narrow(float wide) {
+    const Half x = static_cast<Half>(wide);
+    uint16_t bits;
+    std::memcpy(&bits, &x, sizeof(bits));
+    return bits;
+  }
 };
 
 struct Bfloat16 {

@@ -1,10 +1,8 @@
 #include <cstdint>
 
 #include "common/base/check.h"
-#include "common/model/source/gguf_config.h"
 #include "common/model/source/gguf_file.h"
-#include "common/model/source/gguf_parts.h"
-#include "common/model/source/gguf_tokenizer.h"
+#include "common/model/source/model_source.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tests/fuzz/memory_folder.h"
 
@@ -25,11 +23,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Checks that no tensor overlaps another one or leaves the file: all tensors together are not
   // larger than the file. `sum` is used only so that every byte is read.
   BATON_CHECK(bytes <= size && sum <= 255 * bytes) << bytes;
-  const auto parts = baton::GgufParts::Open(folder.File("model.gguf"));
-  if (!parts.ok()) return 0;
-  auto config = baton::ReadGgufConfig(*parts);
-  if (config.ok()) baton::ReadGgufDefaults(parts->first(), &*config).IgnoreError();
-  const auto json = baton::TokenizerJsonOfGguf(parts->first());
-  if (json.ok()) baton::Tokenizer::FromJson(*json, "file").status().IgnoreError();
+  const auto source = baton::ModelSource::Open(folder.File("model.gguf"));
+  if (!source.ok()) return 0;
+  auto config = (*source)->ReadConfig();
+  if (config.ok()) {
+    (*source)->ReadDefaults(&*config).IgnoreError();
+    (*source)->OpenCheckpoint(*config).status().IgnoreError();
+  }
+  const auto tokenizer = (*source)->ReadTokenizer();
+  if (tokenizer.ok()) baton::Tokenizer::FromJson(tokenizer->json, "file").status().IgnoreError();
+  (*source)->ReadChatTexts().status().IgnoreError();
   return 0;
 }
