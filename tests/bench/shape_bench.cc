@@ -1,7 +1,7 @@
-// Measures a worker's engine on a Llama shape with random weights. Compares the engine with the
-// rates at which this machine reads memory and multiplies (measured here, too) and, if llama.cpp is
-// given, with llama.cpp on the same shape. All measurements are repeated in rounds, so that they
-// see the machine in the same state.
+// Measures a worker's engine on a model, or on a shape with random weights. Compares the engine
+// with the rates at which this machine reads memory and multiplies (measured here, too) and, if
+// asked, with the whole service and with llama.cpp on the same model. All measurements are repeated
+// in rounds, so that they see the machine in the same state.
 
 #include <algorithm>
 #include <chrono>
@@ -10,46 +10,58 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/json.h"
 #include "common/base/program.h"
 #include "common/engine/engine.h"
+#include "common/model/model_folder.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/bench/random_checkpoint.h"
 #include "tests/bench/yardsticks.h"
+#include "tests/cluster/cluster.h"
 
 ABSL_FLAG(std::string, shape, "100m",
           "shape to measure: 100m, 1b or 8b (tests/bench/shapes), or a folder with a config.json");
+ABSL_FLAG(std::string, model, "",
+          "folder or GGUF file whose weights are measured, in place of a shape with random ones");
 ABSL_FLAG(std::string, write, "",
           "folder to write config.json and model.safetensors to, for make_gguf.py; nothing is "
           "measured then");
 ABSL_FLAG(std::string, numerics, "auto",
           "order of sums in the cpu backend, with the same values as --numerics of a worker");
+ABSL_FLAG(std::string, isa, "auto", "instructions: auto, avx2, avx512, amx or portable");
 ABSL_FLAG(int, threads, 2, "threads of Baton, and of llama.cpp if it is measured too, 1 to 8000");
 ABSL_FLAG(int, rounds, 3, "number of times that everything is measured, 1 to 8000");
 ABSL_FLAG(int, prompt, 512, "tokens of the prompt that is prefilled, 1 to 8000");
 ABSL_FLAG(int, generate, 24, "tokens to generate for each sequence, 1 to 8000");
+ABSL_FLAG(int, depth, 16, "tokens of each sequence before those that are generated, 1 to 8000");
+ABSL_FLAG(std::vector<std::string>, batches, {"8"},
+          "numbers of sequences in a step that are measured beside 1, each 2 to 256");
 ABSL_FLAG(int, context, 4096, "tokens before the token whose attention is measured, 1 to 8000");
 ABSL_FLAG(
     std::string, llama, "",
     "folder with llama-bench and llama-batched-bench, to measure llama.cpp too; needs --gguf");
-ABSL_FLAG(std::string, gguf, "",
-          "file with the same model for llama.cpp, made by make_gguf.py; needs --llama");
+ABSL_FLAG(
+    std::string, gguf, "",
+    "file with the same model for llama.cpp: --model, or made by make_gguf.py; needs --llama");
+ABSL_FLAG(std::string, programs, "",
+          "folder with the programs of Baton, to measure the whole service too; needs --model");
 
 namespace baton {
 namespace {
 
 constexpr uint64_t kSeed = 1;
 constexpr int kBlockTokens = 16;
-constexpr int kBatch = 8;
-constexpr int kShortPrompt = 16;  // Length of the prompt before tokens are generated.
 
 double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -61,22 +73,44 @@ T OrRefuse(absl::StatusOr<T> result) {
   return *std::move(result);
 }
 
-class Shape {
+CpuBackendOptions::Isa IsaFlag() {
+  using Isa = CpuBackendOptions::Isa;
+  const std::string name = absl::GetFlag(FLAGS_isa);
+  for (const auto& [known, isa] : {std::pair("auto", Isa::kAuto), std::pair("avx2", Isa::kAvx2),
+                                   std::pair("avx512", Isa::kAvx512), std::pair("amx", Isa::kAmx),
+                                   std::pair("portable", Isa::kPortable)}) {
+    if (name == known) return isa;
+  }
+  RefuseToStart(
+      absl::StrCat("--isa is '", name, "'; it takes auto, avx2, avx512, amx or portable"));
+}
+
+// A model in an engine. `batches` are the numbers of sequences that Decode() is called with.
+class Measured {
  public:
-  explicit Shape(const ModelConfig& config) {
-    const CpuNumerics numerics =
-        OrRefuse(ParseCpuNumerics(absl::GetFlag(FLAGS_numerics), WeightFormat::kBF16));
-    backend_ =
-        OrRefuse(CreateCpuBackend({.threads = absl::GetFlag(FLAGS_threads), .numerics = numerics}));
-    model_ = OrRefuse(Model::WithRandomWeights(config, kSeed, backend_.get()));
+  Measured(const std::string& folder, const std::vector<int>& batches) {
+    const std::string path = absl::GetFlag(FLAGS_model);
+    std::optional<ModelFolder> opened;
+    WeightFormat format = WeightFormat::kBF16;
+    if (!path.empty()) {
+      opened = OrRefuse(ModelFolder::Open(path));
+      format = opened->checkpoint->MatrixFormat();
+    }
+    const CpuNumerics numerics = OrRefuse(ParseCpuNumerics(absl::GetFlag(FLAGS_numerics), format));
+    backend_ = OrRefuse(CreateCpuBackend(
+        {.threads = absl::GetFlag(FLAGS_threads), .isa = IsaFlag(), .numerics = numerics}));
+    model_ = opened ? OrRefuse(Model::Load(*std::move(opened), backend_.get()))
+                    : OrRefuse(Model::WithRandomWeights(OrRefuse(ReadModelConfig(folder)), kSeed,
+                                                        backend_.get()));
     layout_ = model_->LayoutFor(kBlockTokens, model_->weight_type());
-    const int tokens =
-        std::max({absl::GetFlag(FLAGS_prompt) + 1, absl::GetFlag(FLAGS_context) + 16,
-                  kBatch * (kShortPrompt + absl::GetFlag(FLAGS_generate) + kBlockTokens)});
-    pool_.resize((layout_.BlocksFor(tokens) + kBatch) * layout_.BlockBytes() / 2, 0x3c00);
+    const int batch = *std::max_element(batches.begin(), batches.end());
+    const int depth = absl::GetFlag(FLAGS_depth), prompt = absl::GetFlag(FLAGS_prompt);
+    const int tokens = std::max({prompt + 1, absl::GetFlag(FLAGS_context) + 16,
+                                 batch * (depth + absl::GetFlag(FLAGS_generate) + kBlockTokens)});
+    pool_.resize((layout_.BlocksFor(tokens) + batch) * layout_.BlockBytes() / 2, 0x3c00);
     engine_ = OrRefuse(Engine::Create(model_.get(), backend_.get(),
                                       {reinterpret_cast<std::byte*>(pool_.data()), layout_},
-                                      {std::max(absl::GetFlag(FLAGS_prompt), 2 * kBatch), kBatch}));
+                                      {std::max({prompt, depth, 2 * batch}), batch}));
     sampling_.max_tokens = 1 << 20;
   }
 
@@ -97,12 +131,12 @@ class Shape {
   // Returns the seconds of a step that gives one token to each of `batch` sequences: the mean over
   // --generate steps.
   double Decode(int batch) {
-    const int steps = absl::GetFlag(FLAGS_generate);
-    for (int i = 0; i < batch; ++i) Run({Some(i, kShortPrompt, 0)});
+    const int steps = absl::GetFlag(FLAGS_generate), depth = absl::GetFlag(FLAGS_depth);
+    for (int i = 0; i < batch; ++i) Run({Some(i, depth, 0)});
     const double start = Seconds();
     for (int step = 0; step < steps; ++step) {
       std::vector<Part> parts;
-      for (int i = 0; i < batch; ++i) parts.push_back(Some(i, 1, kShortPrompt + step));
+      for (int i = 0; i < batch; ++i) parts.push_back(Some(i, 1, depth + step));
       Run(parts);
     }
     return (Seconds() - start) / steps;
@@ -140,7 +174,7 @@ class Shape {
       part.tokens.push_back(static_cast<TokenId>(random_() % model_->config().vocab));
     }
     part.blocks.resize(layout_.BlocksFor(position + count));
-    const int each = layout_.BlocksFor(kShortPrompt + absl::GetFlag(FLAGS_generate));
+    const int each = layout_.BlocksFor(absl::GetFlag(FLAGS_depth) + absl::GetFlag(FLAGS_generate));
     std::iota(part.blocks.begin(), part.blocks.end(), i * each);
     return part;
   }
@@ -184,22 +218,31 @@ std::vector<nlohmann::json> JsonOf(const std::string& command) {
 
 using Figures = std::map<std::string, std::vector<double>>;
 
-void AskLlama(Figures* figures) {
+std::string BatchName(int batch) { return absl::StrCat("step of ", batch); }
+
+void AskLlama(const std::vector<int>& batches, Figures* figures) {
   const std::string common =
       absl::StrCat(" -m '", absl::GetFlag(FLAGS_gguf), "' -t ", absl::GetFlag(FLAGS_threads), " ");
   const int generate = absl::GetFlag(FLAGS_generate);
   for (const auto& line :
        JsonOf(absl::StrCat(absl::GetFlag(FLAGS_llama), "/llama-bench", common, "-r 1 -o jsonl -p ",
-                           absl::GetFlag(FLAGS_prompt), " -n ", generate))) {
-    const bool prefill = line.at("n_gen") == 0;
-    const double rate = line.at("avg_ts");
-    (*figures)[prefill ? "llama prefill" : "llama decode"].push_back(prefill ? rate : 1e3 / rate);
+                           absl::GetFlag(FLAGS_prompt), " -n 0"))) {
+    (*figures)["llama prefill"].push_back(line.at("avg_ts"));
   }
-  for (const auto& line :
-       JsonOf(absl::StrCat(absl::GetFlag(FLAGS_llama), "/llama-batched-bench", common,
-                           "--output-format jsonl -c 2048 -npp ", kShortPrompt, " -ntg ", generate,
-                           " -npl ", kBatch))) {
-    (*figures)["llama batch"].push_back(1e3 * kBatch / line.at("speed_tg").get<double>());
+  for (const auto& line : JsonOf(absl::StrCat(absl::GetFlag(FLAGS_llama), "/llama-bench", common,
+                                              "-r 1 -o jsonl -p 0 -n ", generate, " -d ",
+                                              absl::GetFlag(FLAGS_depth)))) {
+    (*figures)["llama step of 1"].push_back(1e3 / line.at("avg_ts").get<double>());
+  }
+  if (batches.empty()) return;
+  const int cells = batches.back() * (absl::GetFlag(FLAGS_depth) + generate);
+  for (const auto& line : JsonOf(absl::StrCat(
+           absl::GetFlag(FLAGS_llama), "/llama-batched-bench", common, "--output-format jsonl -c ",
+           std::max(2048, cells), " -npp ", absl::GetFlag(FLAGS_depth), " -ntg ", generate,
+           " -npl ", absl::StrJoin(batches, ",")))) {
+    const int batch = line.at("pl");
+    (*figures)["llama " + BatchName(batch)].push_back(1e3 * batch /
+                                                      line.at("speed_tg").get<double>());
   }
 }
 
@@ -209,34 +252,79 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void Print(const Figures& figures) {
-  const auto of = [&](const char* name) {
+// The whole service on this machine, with a router, a prefill worker and a decode worker.
+class Service {
+ public:
+  Service() {
+    const std::string threads = absl::StrCat("--threads=", absl::GetFlag(FLAGS_threads));
+    Cluster::Options options;
+    options.model = absl::GetFlag(FLAGS_model);
+    options.programs = absl::GetFlag(FLAGS_programs);
+    options.prefill_flags = options.decode_flags = {threads};
+    options.kv_bytes = "512Mi";
+    cluster_ = OrRefuse(Cluster::Start(options));
+  }
+
+  // Returns the milliseconds between two tokens of one stream, as a client sees them.
+  double Step() {
+    std::vector<int32_t> prompt(absl::GetFlag(FLAGS_depth));
+    for (int32_t& id : prompt) id = static_cast<int32_t>(random_() % 256);
+    double first = 0, last = 0;
+    const int tokens = absl::GetFlag(FLAGS_generate) + 1;
+    const Answer answer = Generate(cluster_->stub(), TokenRequest(prompt, tokens),
+                                   absl::Minutes(10), [&](const v1::Token&) {
+                                     last = Seconds();
+                                     if (first == 0) first = last;
+                                   });
+    if (!answer.status.ok()) RefuseToStart(answer.status.message());
+    return 1e3 * (last - first) / (tokens - 1);
+  }
+
+ private:
+  std::unique_ptr<Cluster> cluster_;
+  std::mt19937 random_;
+};
+
+void Print(const std::vector<int>& batches, const Figures& figures) {
+  const auto of = [&](const std::string& name) {
     const auto found = figures.find(name);
     return found == figures.end() ? 0 : Median(found->second);
   };
   const bool llama = of("llama prefill") > 0;
   std::printf("\nmedians%26s%14s%10s\n", "baton", llama ? "llama.cpp" : "", llama ? "ratio" : "");
-  const auto row = [&](const std::string& what, const char* ours, const char* theirs, bool rate) {
+  const auto row = [&](const std::string& what, const std::string& ours, const std::string& theirs,
+                       bool rate) {
     std::printf("%-20s%13.1f", what.c_str(), of(ours));
-    if (llama && theirs != nullptr) {
+    if (llama && of(theirs) > 0) {
       std::printf("%14.1f%10.2f", of(theirs), rate ? of(ours) / of(theirs) : of(theirs) / of(ours));
     }
     std::printf("\n");
   };
   row(absl::StrCat("prefill ", absl::GetFlag(FLAGS_prompt), ", tok/s"), "prefill", "llama prefill",
       true);
-  row("step of 1, ms", "decode", "llama decode", false);
-  row(absl::StrCat("step of ", kBatch, ", ms"), "batch", "llama batch", false);
-  row("KV attention, GB/s", "attention", nullptr, true);
-  std::printf("a step of %d takes %.2f times a step of 1; weights are read at %.2f of %.1f GB/s\n",
-              kBatch, of("batch") / of("decode"), of("weights") / of("read"), of("read"));
+  std::vector<int> all = {1};
+  all.insert(all.end(), batches.begin(), batches.end());
+  for (const int batch : all) {
+    row(BatchName(batch) + ", ms", BatchName(batch), "llama " + BatchName(batch), false);
+  }
+  if (of("service") > 0) row("the service, ms", "service", "llama step of 1", false);
+  row("KV attention, GB/s", "attention", "", true);
+  std::printf("weights are read at %.2f of %.1f GB/s", of("weights") / of("read"), of("read"));
+  for (const int batch : batches) {
+    std::printf("; a step of %d takes %.2f times a step of 1", batch,
+                of(BatchName(batch)) / of(BatchName(1)));
+  }
+  std::printf("\n");
 }
 
 int Main() {
   const std::string shape = absl::GetFlag(FLAGS_shape);
   std::string folder = absl::StrCat(BATON_SOURCE_DIR, "/tests/bench/shapes/", shape);
   if (!std::filesystem::exists(folder)) folder = shape;
-  const ModelConfig config = OrRefuse(ReadModelConfig(folder));
+  const std::string model = absl::GetFlag(FLAGS_model);
+  if (!absl::GetFlag(FLAGS_programs).empty() && model.empty()) {
+    RefuseToStart("--programs needs --model");
+  }
   if (absl::GetFlag(FLAGS_llama).empty() != absl::GetFlag(FLAGS_gguf).empty()) {
     RefuseToStart("--llama and --gguf need one another");
   }
@@ -244,6 +332,7 @@ int Main() {
                                     {"rounds", absl::GetFlag(FLAGS_rounds)},
                                     {"prompt", absl::GetFlag(FLAGS_prompt)},
                                     {"generate", absl::GetFlag(FLAGS_generate)},
+                                    {"depth", absl::GetFlag(FLAGS_depth)},
                                     {"context", absl::GetFlag(FLAGS_context)}}) {
     if (value < 1 || value > 8000) {
       RefuseToStart(absl::StrCat("--", name, " is ", value, "; it takes 1 to 8000"));
@@ -255,13 +344,26 @@ int Main() {
     std::filesystem::copy_file(folder + "/config.json", to + "/config.json",
                                std::filesystem::copy_options::overwrite_existing, error);
     if (error) RefuseToStart(absl::StrCat(to, "/config.json: ", error.message()));
+    const ModelConfig config = OrRefuse(ReadModelConfig(folder));
     if (absl::Status written = WriteRandomCheckpoint(config, kSeed, to); !written.ok()) {
       RefuseToStart(written.message());
     }
     return 0;
   }
-  Shape ours(config);
-  std::printf("%s: %s\n", shape.c_str(), ours.Describe().c_str());
+  std::vector<int> batches, all = {1};
+  for (const std::string& text : absl::GetFlag(FLAGS_batches)) {
+    int batch = 0;
+    if (!absl::SimpleAtoi(text, &batch) || batch < 2 || batch > 256) {
+      RefuseToStart(absl::StrCat("--batches has '", text, "'; it takes numbers from 2 to 256"));
+    }
+    batches.push_back(batch);
+  }
+  std::sort(batches.begin(), batches.end());
+  all.insert(all.end(), batches.begin(), batches.end());
+  Measured ours(folder, all);
+  std::printf("%s: %s\n", model.empty() ? shape.c_str() : model.c_str(), ours.Describe().c_str());
+  std::optional<Service> service;
+  if (!absl::GetFlag(FLAGS_programs).empty()) service.emplace();
   Figures figures;
   const int threads = absl::GetFlag(FLAGS_threads);
   ours.Prefill();  // Touches the memory of weights and pool for the first time.
@@ -269,11 +371,11 @@ int Main() {
     figures["read"].push_back(ReadRate(threads) / 1e9);
     figures["fma"].push_back(FmaRate(threads) / 1e9);
     figures["prefill"].push_back(ours.Prefill());
-    figures["decode"].push_back(1e3 * ours.Decode(1));
-    figures["batch"].push_back(1e3 * ours.Decode(kBatch));
-    figures["weights"].push_back(ours.weight_bytes() / figures["decode"].back() / 1e6);
+    for (const int batch : all) figures[BatchName(batch)].push_back(1e3 * ours.Decode(batch));
+    figures["weights"].push_back(ours.weight_bytes() / figures[BatchName(1)].back() / 1e6);
     figures["attention"].push_back(ours.Attention() / 1e9);
-    if (!absl::GetFlag(FLAGS_llama).empty()) AskLlama(&figures);
+    if (service) figures["service"].push_back(service->Step());
+    if (!absl::GetFlag(FLAGS_llama).empty()) AskLlama(batches, &figures);
     std::printf("round %d:", round);
     for (const auto& [name, values] : figures) {
       std::printf(" %s %.1f;", name.c_str(), values.back());
@@ -281,7 +383,7 @@ int Main() {
     std::printf("\n");
     std::fflush(stdout);
   }
-  Print(figures);
+  Print(batches, figures);
   return 0;
 }
 
@@ -291,8 +393,10 @@ int Main() {
 int main(int argc, char** argv) {
   const auto extra = baton::StartProgram(
       argc, argv,
-      "shape_bench: measures prefill, decode and attention of a Llama shape with random weights\n"
-      "  shape_bench --shape 1b --llama llama.cpp/build/bin --gguf 1b.gguf");
+      "shape_bench: measures prefill, decode and attention of a model, or of a shape with random "
+      "weights\n"
+      "  shape_bench --shape 1b --llama llama.cpp/build/bin --gguf 1b.gguf\n"
+      "  shape_bench --model m.gguf --batches 8,16,32 --programs build/bin");
   if (!extra.empty()) baton::RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected"));
   return baton::Main();
 }
