@@ -76,11 +76,13 @@ inline Vec LowerHalves(Ints x) {
 }
 inline Vec UpperHalves(Ints x) { return LowerHalves(Right(x, 16)); }
 
-inline Vec LoadHalves(const char* const* rows, ptrdiff_t offset) {
-  alignas(16) uint16_t halves[kPanel];
-#pragma GCC unroll 8
-  for (int r = 0; r < kPanel; ++r) std::memcpy(&halves[r], rows[r] + offset, sizeof(uint16_t));
-  return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(halves)));
+inline Ints LoadFours(const char* const* rows, ptrdiff_t offset) {
+  const auto load = [&](int row) {
+    int32_t four;
+    std::memcpy(&four, rows[row] + offset, sizeof(four));
+    return four;
+  };
+  return _mm256_set_epi32(load(7), load(6), load(5), load(4), load(3), load(2), load(1), load(0));
 }
 
 inline Ints FirstLanes(int count) {

@@ -80,12 +80,20 @@ inline void LoadRows(const char* const* rows, ptrdiff_t offset, Ints out[4]) {
 inline Vec LowerHalves(Ints x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
 inline Vec UpperHalves(Ints x) { return LowerHalves(Right(x, 16)); }
 
-// Reads one f16 of each row.
-inline Vec LoadHalves(const char* const* rows, ptrdiff_t offset) {
-  alignas(32) uint16_t halves[kPanel];
-#pragma GCC unroll 16
-  for (int r = 0; r < kPanel; ++r) std::memcpy(&halves[r], rows[r] + offset, sizeof(uint16_t));
-  return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(halves)));
+// Reads four bytes of each row.
+inline Ints LoadFours(const char* const* rows, ptrdiff_t offset) {
+  const auto load = [&](int row) {
+    int32_t four;
+    std::memcpy(&four, rows[row] + offset, sizeof(four));
+    return four;
+  };
+  const auto rows_from = [&](int r) {
+    return _mm_set_epi32(load(r + 3), load(r + 2), load(r + 1), load(r));
+  };
+  Ints all = _mm512_castsi128_si512(rows_from(0));
+  all = _mm512_inserti32x4(all, rows_from(4), 1);
+  all = _mm512_inserti32x4(all, rows_from(8), 2);
+  return _mm512_inserti32x4(all, rows_from(12), 3);
 }
 
 inline void StoreFirst(float* p, Vec x, int count) {

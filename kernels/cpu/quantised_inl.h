@@ -9,9 +9,10 @@
 // GEMMs with quantised weights. The including file has included bytes_*.h, whose registers have a
 // weight row in each lane.
 //
-// Weights are used in place. A chunk of eight groups of a panel of rows is unpacked at a time, into
-// bytes and floats in the order in which they are needed, and then multiplied with all rows of
-// activations. The formats' files in kernels/formats say how a block looks.
+// Weights are used in place. A chunk of eight groups of a panel of rows is unpacked at a time, and
+// multiplied with all rows of activations. A few rows are multiplied with each group while it is in
+// registers; for more rows, the chunk is kept in the cache. The formats' files in kernels/formats
+// say how a block looks.
 namespace baton::cpu {
 namespace {
 
@@ -36,13 +37,17 @@ struct QuantisedScratch {
 inline Ints LowerBits(Ints x) { return And(x, Repeat(0x0f0f0f0f)); }
 inline Ints UpperBits(Ints x) { return LowerBits(Right(x, 4)); }
 
+#define BATON_INLINE inline __attribute__((always_inline))
+
 // Each format has
 //   kBias: the number that is subtracted from unpacked bytes
 //   kSigned: true if the bytes are signed where the instructions allow this
 //   kFactors: the number of factors of a group: 0 (it is 1), 1, or 2 (one of each half)
 //   kOffset, kOffsetFactor: true if a group has an offset, and a factor of the offset
 //   kBlockBytes, kBlockGroups: size of a block
-//   Unpack(rows, groups, chunk): reads groups from where `rows` point to, which are whole blocks.
+//   Unpack(rows, groups, chunk, use): reads groups from where `rows` point to, which are whole
+//     blocks. Calls use(g, w) for each in order, with Chunk::w of the group; the rest of `chunk` is
+//     set before.
 
 // Unpacks 16 bytes of each row, of which each has the lower bits of values i and i + 16.
 inline void UnpackNibbles(const char* const* rows, ptrdiff_t offset, Ints w[kQuads]) {
@@ -79,12 +84,15 @@ struct SmallBlocks {
   static constexpr int kBlockBytes = kHead + kBitsOf * kGroupValues / 8;
   static constexpr int kBlockGroups = 1;
 
-  static void Unpack(const char* const* rows, int groups, Chunk* chunk) {
+  template <typename Use>
+  static BATON_INLINE void Unpack(const char* const* rows, int groups, Chunk* chunk,
+                                  const Use& use) {
     for (int g = 0; g < groups; ++g) {
       const ptrdiff_t block = g * kBlockBytes;
-      Ints* const w = chunk->w[g];
-      chunk->scale[g] = LoadHalves(rows, block);
-      if (kHasOffset) chunk->offset_scale[g] = LoadHalves(rows, block + 2);
+      Ints w[kQuads];
+      const Ints head = LoadFours(rows, block);  // the scale, and the offset or two values
+      chunk->scale[g] = LowerHalves(head);
+      if (kHasOffset) chunk->offset_scale[g] = UpperHalves(head);
       if constexpr (kBitsOf == 8) {
         LoadRows(rows, block + kHead, w);
         LoadRows(rows, block + kHead + 16, w + 4);
@@ -98,6 +106,7 @@ struct SmallBlocks {
       } else {
         UnpackNibbles(rows, block + kHead, w);
       }
+      use(g, w);
     }
   }
 };
@@ -113,7 +122,8 @@ struct BlocksOfK {
   static constexpr int kBlockBytes = kHead + 128;
   static constexpr int kBlockGroups = 8;
 
-  static void Unpack(const char* const* rows, int, Chunk* chunk) {
+  template <typename Use>
+  static BATON_INLINE void Unpack(const char* const* rows, int, Chunk* chunk, const Use& use) {
     Ints head[4];  // both scales, and the 12 bytes of k_scales.h
     LoadRows(rows, 0, head);
     const Vec scale = LowerHalves(head[0]);
@@ -145,16 +155,19 @@ struct BlocksOfK {
       Ints raw[kQuads];
       LoadRows(rows, kHead + 32 * pair, raw);
       LoadRows(rows, kHead + 32 * pair + 16, raw + 4);
+      Ints w[kQuads];
 #pragma GCC unroll 8
       for (int i = 0; i < kQuads; ++i) {
-        Ints lower = LowerBits(raw[i]), upper = UpperBits(raw[i]);
-        if (kFiveBits) {
-          lower = AddHighBits(lower, fifth[i], Repeat(0x01010101 << 2 * pair));
-          upper = AddHighBits(upper, fifth[i], Repeat(0x02020202 << 2 * pair));
-        }
-        chunk->w[2 * pair][i] = lower;
-        chunk->w[2 * pair + 1][i] = upper;
+        w[i] = LowerBits(raw[i]);
+        if (kFiveBits) w[i] = AddHighBits(w[i], fifth[i], Repeat(0x01010101 << 2 * pair));
       }
+      use(2 * pair, w);
+#pragma GCC unroll 8
+      for (int i = 0; i < kQuads; ++i) {
+        w[i] = UpperBits(raw[i]);
+        if (kFiveBits) w[i] = AddHighBits(w[i], fifth[i], Repeat(0x02020202 << 2 * pair));
+      }
+      use(2 * pair + 1, w);
     }
   }
 };
@@ -167,10 +180,11 @@ struct BlocksOfQ6K {
   static constexpr int kBlockBytes = 210;
   static constexpr int kBlockGroups = 8;
 
-  static void Unpack(const char* const* rows, int, Chunk* chunk) {
+  template <typename Use>
+  static BATON_INLINE void Unpack(const char* const* rows, int, Chunk* chunk, const Use& use) {
     Ints factors[4];  // signed bytes, one for each half of a group
     LoadRows(rows, 192, factors);
-    const Vec scale = LoadHalves(rows, 208);
+    const Vec scale = UpperHalves(LoadFours(rows, 206));
     for (int g = 0; g < kChunkGroups; ++g) {
       chunk->scale[g] = scale;
       for (int half = 0; half < 2; ++half) {
@@ -179,96 +193,114 @@ struct BlocksOfQ6K {
       }
     }
     for (int half = 0; half < 2; ++half) {
-      Ints high[kQuads];
+      Ints high[kQuads], low[2][kQuads];
       LoadRows(rows, 128 + 32 * half, high);
       LoadRows(rows, 128 + 32 * half + 16, high + 4);
-      for (int odd = 0; odd < 2; ++odd) {
-        Ints low[kQuads];
-        LoadRows(rows, 64 * half + 32 * odd, low);
-        LoadRows(rows, 64 * half + 32 * odd + 16, low + 4);
-        const int g = 4 * half + odd;
+      for (int i = 0; i < 4; ++i) LoadRows(rows, 64 * half + 16 * i, low[i / 2] + i % 2 * 4);
+      for (int quarter = 0; quarter < 4; ++quarter) {
+        Ints w[kQuads];
 #pragma GCC unroll 8
         for (int i = 0; i < kQuads; ++i) {
-          const Ints first = Right(high[i], 2 * odd);
-          const auto with = [](Ints four, Ints two) {
-            return Or(four, Left(And(two, Repeat(0x03030303)), 4));
-          };
-          chunk->w[g][i] = with(LowerBits(low[i]), first);
-          chunk->w[g + 2][i] = with(UpperBits(low[i]), Right(first, 4));
+          const Ints pair = low[quarter % 2][i];
+          const Ints two = And(Right(high[i], 2 * quarter), Repeat(0x03030303));
+          w[i] = Or(quarter < 2 ? LowerBits(pair) : UpperBits(pair), Left(two, 4));
         }
+        use(4 * half + quarter, w);
       }
     }
   }
 };
 
-// Multiplies a chunk with kRows rows of activations, of which `x`, `scale` and `sums_of` point to
-// the first row's first group. Adds the products to out[row], or begins at 0 with `first`.
+// Rows of activations, from the first one and the first group of a chunk on.
+struct Activations8 {
+  const int8_t* x;
+  const float* scale;
+  const int32_t* sums;
+  ptrdiff_t k;
+
+  ptrdiff_t groups() const { return k / kGroupValues; }
+};
+
+// Adds the products of a group with kRows rows of activations to `sum`.
 template <typename Format, int kRows>
-inline void MultiplyChunk(const Chunk& chunk, int groups, const int8_t* x, const float* scale,
-                          const int32_t* sums_of, ptrdiff_t k, bool first, float (*out)[kPanel]) {
-  const ptrdiff_t all_groups = k / kGroupValues;
+BATON_INLINE void MultiplyGroup(const Ints* w, const Chunk& chunk, int g, const Activations8& in,
+                                Vec* sum) {
+  constexpr int kHalves = Format::kFactors == 2 ? 2 : 1;
+  Ints dot[kRows][kHalves];
+  const int32_t* sums[kRows];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    sums[r] = in.sums + 2 * (r * in.groups() + g);
+    if constexpr (Format::kBias == 0) {
+      dot[r][0] = Repeat(0);
+    } else if constexpr (kHalves == 1) {
+      dot[r][0] = Repeat(-Format::kBias * (sums[r][0] + sums[r][1]));
+    } else {
+      dot[r][0] = Repeat(-Format::kBias * sums[r][0]);
+      dot[r][1] = Repeat(-Format::kBias * sums[r][1]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kQuads; ++i) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      int32_t four;
+      std::memcpy(&four, in.x + r * in.k + g * kGroupValues + 4 * i, sizeof(four));
+      Ints& to = dot[r][kHalves == 2 ? i / 4 : 0];
+      to = DotBytes<Format::kSigned>(to, w[i], Repeat(four));
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const Vec x_scale = Broadcast(in.scale[r * in.groups() + g]);
+    Vec product = ToFloats(dot[r][0]);
+    // All of these are integers that floats hold exactly.
+    if constexpr (Format::kFactors > 0) product = Mul(product, chunk.factor[g][0]);
+    if constexpr (kHalves == 2) {
+      product = Fma(ToFloats(dot[r][1]), chunk.factor[g][1], product);
+    }
+    sum[r] = Fma(Mul(chunk.scale[g], x_scale), product, sum[r]);
+    if constexpr (Format::kOffset) {
+      Vec of_offset = Broadcast(static_cast<float>(sums[r][0] + sums[r][1]));
+      if constexpr (Format::kOffsetFactor) of_offset = Mul(of_offset, chunk.offset_factor[g]);
+      sum[r] = Fma(Mul(chunk.offset_scale[g], x_scale), of_offset, sum[r]);
+    }
+  }
+}
+
+// Multiplies a chunk, which is unpacked here unless `rows` is null, with kRows rows of activations.
+// Adds the products to `out`, or begins at 0 with `first`.
+template <typename Format, int kRows>
+BATON_INLINE void MultiplyChunk(const char* const* rows, int groups, const Activations8& in,
+                                bool first, Chunk* chunk, float (*out)[kPanel]) {
   Vec sum[kRows];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) sum[r] = first ? Zero() : Load(out[r]);
-  for (int g = 0; g < groups; ++g) {
-    constexpr int kHalves = Format::kFactors == 2 ? 2 : 1;
-    Ints dot[kRows][kHalves];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const int32_t* const of_x = sums_of + 2 * (r * all_groups + g);
-      if constexpr (Format::kBias == 0) {
-        dot[r][0] = Repeat(0);
-      } else if constexpr (kHalves == 1) {
-        dot[r][0] = Repeat(-Format::kBias * (of_x[0] + of_x[1]));
-      } else {
-        dot[r][0] = Repeat(-Format::kBias * of_x[0]);
-        dot[r][1] = Repeat(-Format::kBias * of_x[1]);
-      }
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < kQuads; ++i) {
-      const Ints w = chunk.w[g][i];
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        int32_t four;
-        std::memcpy(&four, x + r * k + g * kGroupValues + 4 * i, sizeof(four));
-        Ints& to = dot[r][kHalves == 2 ? i / 4 : 0];
-        to = DotBytes<Format::kSigned>(to, w, Repeat(four));
-      }
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const Vec x_scale = Broadcast(scale[r * all_groups + g]);
-      Vec product = ToFloats(dot[r][0]);
-      // All of these are integers that floats hold exactly.
-      if constexpr (Format::kFactors > 0) product = Mul(product, chunk.factor[g][0]);
-      if constexpr (kHalves == 2) {
-        product = Fma(ToFloats(dot[r][1]), chunk.factor[g][1], product);
-      }
-      sum[r] = Fma(Mul(chunk.scale[g], x_scale), product, sum[r]);
-      if constexpr (Format::kOffset) {
-        const int32_t* const of_x = sums_of + 2 * (r * all_groups + g);
-        Vec of_offset = Broadcast(static_cast<float>(of_x[0] + of_x[1]));
-        if constexpr (Format::kOffsetFactor) of_offset = Mul(of_offset, chunk.offset_factor[g]);
-        sum[r] = Fma(Mul(chunk.offset_scale[g], x_scale), of_offset, sum[r]);
-      }
-    }
+  const auto use = [&](int g, const Ints* w) __attribute__((always_inline)) {
+    MultiplyGroup<Format, kRows>(w, *chunk, g, in, sum);
+  };
+  if (rows != nullptr) {
+    Format::Unpack(rows, groups, chunk, use);
+  } else {
+    for (int g = 0; g < groups; ++g) use(g, chunk->w[g]);
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) Store(out[r], sum[r]);
 }
 
 template <typename Format, int kRows = kDotRows8>
-inline void MultiplyChunkOf(int rows, const Chunk& chunk, int groups, const int8_t* x,
-                            const float* scale, const int32_t* sums_of, ptrdiff_t k, bool first,
-                            float (*out)[kPanel]) {
+void MultiplyChunkOf(int count, const char* const* rows, int groups, const Activations8& in,
+                     bool first, Chunk* chunk, float (*out)[kPanel]) {
   if constexpr (kRows > 1) {
-    if (rows < kRows) {
-      return MultiplyChunkOf<Format, kRows - 1>(rows, chunk, groups, x, scale, sums_of, k, first,
-                                                out);
+    if (count < kRows) {
+      return MultiplyChunkOf<Format, kRows - 1>(count, rows, groups, in, first, chunk, out);
     }
   }
-  MultiplyChunk<Format, kRows>(chunk, groups, x, scale, sums_of, k, first, out);
+  if (rows != nullptr) {
+    MultiplyChunk<Format, kRows>(rows, groups, in, first, chunk, out);
+  } else {
+    MultiplyChunk<Format, kRows>(nullptr, groups, in, first, chunk, out);
+  }
 }
 
 template <typename Format>
@@ -289,14 +321,23 @@ void QuantisedGemm(const QuantisedTask& task, int m0, int m1, int n0, int n1, ch
       // The next panel follows this one, so its part comes from memory while this one is used.
       const char* const next = rows[0] + (kPanel - 1) * task.row_bytes + task.row_bytes +
                                (g / Format::kBlockGroups * Format::kBlockBytes) * (kPanel - 1);
-      for (ptrdiff_t at = 0; at < bytes * kPanel; at += 64) __builtin_prefetch(next + at);
-      Format::Unpack(rows, groups, &memory->chunk);
+      // Into the second level of the cache: the first one would have to wait for it.
+      for (ptrdiff_t at = 0; at < bytes * kPanel; at += 64) __builtin_prefetch(next + at, 0, 2);
+      const bool few = m1 - m0 <= kDotRows8;
+      if (!few) {
+        Chunk& chunk = memory->chunk;
+        Format::Unpack(rows, groups, &chunk, [&](int at, const Ints* w) {
+          for (int i = 0; i < kQuads; ++i) StoreInts(&chunk.w[at][i], w[i]);
+        });
+      }
       for (int m = m0; m < m1; m += kDotRows8) {
-        const int some = m1 - m < kDotRows8 ? m1 - m : kDotRows8;
-        MultiplyChunkOf<Format>(some, memory->chunk, groups, task.x + m * k + g * kGroupValues,
-                                task.x_scale + m * all_groups + g,
-                                task.x_sums + 2 * (m * all_groups + g), k, g == 0,
-                                memory->sums + (m - m0));
+        MultiplyChunkOf<Format>(m1 - m < kDotRows8 ? m1 - m : kDotRows8, few ? rows : nullptr,
+                                groups,
+                                {.x = task.x + m * k + g * kGroupValues,
+                                 .scale = task.x_scale + m * all_groups + g,
+                                 .sums = task.x_sums + 2 * (m * all_groups + g),
+                                 .k = k},
+                                g == 0, &memory->chunk, memory->sums + (m - m0));
       }
       for (int r = 0; r < kPanel; ++r) rows[r] += bytes;
     }
