@@ -68,7 +68,7 @@ inline void DotPairs(const Bf16* x, ptrdiff_t x_stride, const Bf16* const* rows,
     for (int r = 0; r < kRows; ++r) input[r] = Pairs(x + r * x_stride + i);
 #pragma GCC unroll 16
     for (int c = 0; c < kDotWeights; ++c) {
-      __builtin_prefetch(rows[c] + i + ahead);
+      __builtin_prefetch(rows[c] + i + ahead, 0, 2);
       const __m512bh weight = Pairs(rows[c] + i);
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], input[r], weight);
@@ -117,7 +117,7 @@ void DotPanel(const Bf16Task& task, int m0, int m1, int n0, int n1, float* sums)
       for (int col_tile = 0; col_tile < col_tiles; ++col_tile) {
         float* tile_sums = sums + (row_tile * col_tiles + col_tile) * kDotSums;
         DotPairsOf(tiles.size(row_tile), x, stride, rows + col_tile * kDotWeights, k0, k1,
-                   kDotWeights * task.k, tile_sums);
+                   2 * kDotWeights * task.k, tile_sums);
         if (k1 < task.k) continue;
         const int n = n0 + col_tile * kDotWeights;
         for (int r = 0; r < tiles.size(row_tile); ++r) {

@@ -27,6 +27,7 @@ struct Chunk {
   Vec factor[kChunkGroups][2];  // WeightGroup::factor, of each half
   Vec offset_scale[kChunkGroups];
   Vec offset_factor[kChunkGroups];
+  const char* next;  // the same groups of the next panel
 };
 
 struct QuantisedScratch {
@@ -268,6 +269,15 @@ BATON_INLINE void MultiplyGroup(const Ints* w, const Chunk& chunk, int g, const 
   }
 }
 
+// Prefetches what a group takes in the next panel into the second level of the cache: the first one
+// would have to wait for it.
+template <typename Format>
+BATON_INLINE void PrefetchNext(const Chunk& chunk, int g) {
+  constexpr ptrdiff_t kBytes = Format::kBlockBytes * kPanel / Format::kBlockGroups;
+  const char* const begin = chunk.next + g * kBytes;
+  for (ptrdiff_t at = 0; at < kBytes; at += 64) __builtin_prefetch(begin + at, 0, 2);
+}
+
 // Multiplies a chunk, which is unpacked here unless `rows` is null, with kRows rows of activations.
 // Adds the products to `out`, or begins at 0 with `first`.
 template <typename Format, int kRows>
@@ -276,13 +286,14 @@ BATON_INLINE void MultiplyChunk(const char* const* rows, int groups, const Activ
   Vec sum[kRows];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) sum[r] = first ? Zero() : Load(out[r]);
-  const auto use = [&](int g, const Ints* w) __attribute__((always_inline)) {
-    MultiplyGroup<Format, kRows>(w, *chunk, g, in, sum);
-  };
   if (rows != nullptr) {
-    Format::Unpack(rows, groups, chunk, use);
+    Format::Unpack(
+        rows, groups, chunk, [&](int g, const Ints* w) __attribute__((always_inline)) {
+          PrefetchNext<Format>(*chunk, g);
+          MultiplyGroup<Format, kRows>(w, *chunk, g, in, sum);
+        });
   } else {
-    for (int g = 0; g < groups; ++g) use(g, chunk->w[g]);
+    for (int g = 0; g < groups; ++g) MultiplyGroup<Format, kRows>(chunk->w[g], *chunk, g, in, sum);
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) Store(out[r], sum[r]);
@@ -318,15 +329,14 @@ void QuantisedGemm(const QuantisedTask& task, int m0, int m1, int n0, int n1, ch
       const int groups =
           static_cast<int>(all_groups - g < kChunkGroups ? all_groups - g : kChunkGroups);
       const ptrdiff_t bytes = groups / Format::kBlockGroups * Format::kBlockBytes;
-      // The next panel follows this one, so its part comes from memory while this one is used.
-      const char* const next = rows[0] + (kPanel - 1) * task.row_bytes + task.row_bytes +
-                               (g / Format::kBlockGroups * Format::kBlockBytes) * (kPanel - 1);
-      // Into the second level of the cache: the first one would have to wait for it.
-      for (ptrdiff_t at = 0; at < bytes * kPanel; at += 64) __builtin_prefetch(next + at, 0, 2);
+      // The next panel follows this one.
+      Chunk& chunk = memory->chunk;
+      chunk.next = rows[0] + kPanel * task.row_bytes +
+                   (g / Format::kBlockGroups * Format::kBlockBytes) * (kPanel - 1);
       const bool few = m1 - m0 <= kDotRows8;
       if (!few) {
-        Chunk& chunk = memory->chunk;
         Format::Unpack(rows, groups, &chunk, [&](int at, const Ints* w) {
+          PrefetchNext<Format>(chunk, at);
           for (int i = 0; i < kQuads; ++i) StoreInts(&chunk.w[at][i], w[i]);
         });
       }
@@ -337,7 +347,7 @@ void QuantisedGemm(const QuantisedTask& task, int m0, int m1, int n0, int n1, ch
                                  .scale = task.x_scale + m * all_groups + g,
                                  .sums = task.x_sums + 2 * (m * all_groups + g),
                                  .k = k},
-                                g == 0, &memory->chunk, memory->sums + (m - m0));
+                                g == 0, &chunk, memory->sums + (m - m0));
       }
       for (int r = 0; r < kPanel; ++r) rows[r] += bytes;
     }
