@@ -310,9 +310,9 @@ absl::Status ForwardPass::WriteKv(const StepArgs& step, int layer) {
   const Tensor normed = First(normed_, rows);
   const Tensor q = First(q_, rows), k = First(k_, rows), v = First(v_, rows);
   RETURN_IF_ERROR(Norm(First(hidden_, rows), w.attention_norm, normed));
-  RETURN_IF_ERROR(Project(normed, w.q, w.q_bias, q));
-  RETURN_IF_ERROR(Project(normed, w.k, w.k_bias, k));
-  RETURN_IF_ERROR(Project(normed, w.v, w.v_bias, v));
+  RETURN_IF_ERROR(backend_->Gemms({{.in = normed, .weight = w.q, .bias = w.q_bias, .out = q},
+                                   {.in = normed, .weight = w.k, .bias = w.k_bias, .out = k},
+                                   {.in = normed, .weight = w.v, .bias = w.v_bias, .out = v}}));
   if (w.q_norm.data != nullptr) RETURN_IF_ERROR(Norm(q, w.q_norm, q));
   if (w.k_norm.data != nullptr) RETURN_IF_ERROR(Norm(k, w.k_norm, k));
   return backend_->RopeAndWriteKv({.q = q,
@@ -348,8 +348,9 @@ absl::Status ForwardPass::FeedForward(int rows, int layer) {
   const Tensor hidden = First(hidden_, rows), normed = First(normed_, rows);
   const Tensor gate = First(gate_, rows), up = First(up_, rows);
   RETURN_IF_ERROR(Norm(hidden, w.mlp_norm, normed));
-  RETURN_IF_ERROR(Project(normed, w.gate, w.gate_bias, gate));
-  RETURN_IF_ERROR(Project(normed, w.up, w.up_bias, up));
+  RETURN_IF_ERROR(
+      backend_->Gemms({{.in = normed, .weight = w.gate, .bias = w.gate_bias, .out = gate},
+                       {.in = normed, .weight = w.up, .bias = w.up_bias, .out = up}}));
   RETURN_IF_ERROR(backend_->SiluMul({.gate = gate, .up = up, .out = gate}));
   return ProjectAndAdd(gate, w.down, w.down_bias, hidden);
 }
@@ -357,10 +358,6 @@ absl::Status ForwardPass::FeedForward(int rows, int layer) {
 absl::Status ForwardPass::Norm(Tensor in, const Matrix& weight, Tensor out) {
   return backend_->RmsNorm(
       {.in = in, .weight = weight, .epsilon = model_->config().rms_epsilon, .out = out});
-}
-
-absl::Status ForwardPass::Project(Tensor in, const Matrix& weight, const Matrix& bias, Tensor out) {
-  return backend_->Gemm({.in = in, .weight = weight, .bias = bias, .out = out});
 }
 
 absl::Status ForwardPass::ProjectAndAdd(Tensor in, const Matrix& weight, const Matrix& bias,

@@ -95,7 +95,6 @@ class ForwardPass {
   absl::Status Attend(const StepArgs& step, int layer);
   absl::Status FeedForward(int rows, int layer);
   absl::Status Norm(Tensor in, const Matrix& weight, Tensor out);
-  absl::Status Project(Tensor in, const Matrix& weight, const Matrix& bias, Tensor out);
   absl::Status ProjectAndAdd(Tensor in, const Matrix& weight, const Matrix& bias, Tensor out);
 
   const Model* model_;

@@ -231,6 +231,14 @@ class Backend {
   virtual absl::Status Embed(const EmbedArgs& args) = 0;
   virtual absl::Status RmsNorm(const RmsNormArgs& args) = 0;
   virtual absl::Status Gemm(const GemmArgs& args) = 0;
+  // Computes several GEMMs that have the same input and do not read each other's results. The
+  // results are those of Gemm().
+  virtual absl::Status Gemms(absl::Span<const GemmArgs> all) {
+    for (const GemmArgs& args : all) {
+      if (absl::Status done = Gemm(args); !done.ok()) return done;
+    }
+    return absl::OkStatus();
+  }
   virtual absl::Status RopeAndWriteKv(const RopeAndWriteKvArgs& args) = 0;
   virtual absl::Status Attention(const AttentionArgs& args) = 0;
   virtual absl::Status SiluMul(const SiluMulArgs& args) = 0;

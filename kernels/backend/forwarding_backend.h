@@ -31,6 +31,7 @@ class ForwardingBackend : public Backend {
   absl::Status Embed(const EmbedArgs& args) override { return backend_->Embed(args); }
   absl::Status RmsNorm(const RmsNormArgs& args) override { return backend_->RmsNorm(args); }
   absl::Status Gemm(const GemmArgs& args) override { return backend_->Gemm(args); }
+  absl::Status Gemms(absl::Span<const GemmArgs> all) override { return backend_->Gemms(all); }
   absl::Status RopeAndWriteKv(const RopeAndWriteKvArgs& args) override {
     return backend_->RopeAndWriteKv(args);
   }

@@ -161,17 +161,31 @@ class CpuBackend final : public Backend {
     return absl::OkStatus();
   }
 
-  absl::Status Gemm(const GemmArgs& args) override {
-    RETURN_IF_ERROR(CheckArgs(args));
-    if (args.in.rows == 0) return absl::OkStatus();
-    const float* bias = nullptr;
-    if (args.bias.data != nullptr) {
-      float* wide = bias_.Floats(args.bias.cols);
-      Widen(args.bias, 0, wide);
-      bias = wide;
+  absl::Status Gemm(const GemmArgs& args) override { return Gemms({&args, 1}); }
+  absl::Status Gemms(absl::Span<const GemmArgs> all) override {
+    size_t bias_floats = 0;
+    for (const GemmArgs& args : all) {
+      RETURN_IF_ERROR(CheckArgs(args));
+      if (args.in.data != all[0].in.data || args.in.rows != all[0].in.rows ||
+          args.in.cols != all[0].in.cols) {
+        return absl::InvalidArgumentError("gemms: they have several inputs");
+      }
+      if (args.bias.data != nullptr) bias_floats += args.bias.cols;
     }
-    Multiply(args.in, args.weight, bias, args.accumulate, static_cast<float*>(args.out.data),
-             args.out.stride);
+    if (all.empty() || all[0].in.rows == 0) return absl::OkStatus();
+    float* bias = bias_.Floats(bias_floats);
+    products_.clear();
+    for (const GemmArgs& args : all) {
+      products_.push_back({.weight = args.weight,
+                           .bias = args.bias.data != nullptr ? bias : nullptr,
+                           .accumulate = args.accumulate,
+                           .out = static_cast<float*>(args.out.data),
+                           .out_stride = args.out.stride});
+      if (args.bias.data == nullptr) continue;
+      Widen(args.bias, 0, bias);
+      bias += args.bias.cols;
+    }
+    Multiply(all[0].in, products_);
     return absl::OkStatus();
   }
 
@@ -284,8 +298,9 @@ class CpuBackend final : public Backend {
     for (size_t i = 0; i < args.rows.size(); ++i) {
       std::memcpy(gathered + i * stride, Row(args.in, args.rows[i]), args.in.cols * sizeof(float));
     }
-    Multiply({gathered, static_cast<int>(args.rows.size()), args.in.cols, stride}, args.head,
-             nullptr, false, args.out.data(), args.head.rows);
+    const Product product = {
+        .weight = args.head, .out = args.out.data(), .out_stride = args.head.rows};
+    Multiply({gathered, static_cast<int>(args.rows.size()), args.in.cols, stride}, {&product, 1});
     return absl::OkStatus();
   }
 
@@ -320,15 +335,69 @@ class CpuBackend final : public Backend {
     }
   }
 
-  void Multiply(const Tensor& in, const Matrix& weight, const float* bias, bool accumulate,
-                float* out, ptrdiff_t out_stride) {
+  // One of the GEMMs that are computed together.
+  struct Product {
+    Matrix weight;
+    const float* bias = nullptr;
+    bool accumulate = false;
+    float* out = nullptr;
+    ptrdiff_t out_stride = 0;
+  };
+  // Weight rows [n0, n1) of a product with activation rows [m0, m1), which one thread computes.
+  struct Piece {
+    size_t product;
+    int n0, n1, m0, m1;
+  };
+
+  // Cuts products with `m` rows into pieces_. There are about eight for each thread, but none has
+  // less than a panel of weight rows. So a thread whose core is slow for a while can compute fewer
+  // pieces than the others. Returns true if the calling thread had better do all of them.
+  bool Cut(absl::Span<const Product> products, int m, int panel, int max_rows, int block) {
+    int64_t n = 0;
+    for (const Product& product : products) n += product.weight.rows;
+    const bool alone = n * products[0].weight.cols * (m + 3) < kMinGemm;
+    const int64_t wanted = alone ? 1 : 8 * team_.threads();
+    const int rows =
+        static_cast<int>(std::min<int64_t>((n + wanted - 1) / wanted, max_rows) + panel - 1) /
+        panel * panel;
+    pieces_.clear();
+    for (size_t i = 0; i < products.size(); ++i) {
+      const int outputs = products[i].weight.rows;
+      for (int n0 = 0; n0 < outputs; n0 += rows) {
+        for (int m0 = 0; m0 < m; m0 += block) {
+          pieces_.push_back({i, n0, std::min(outputs, n0 + rows), m0, std::min(m, m0 + block)});
+        }
+      }
+    }
+    return alone;
+  }
+
+  // Computes products of one input. Those of one kind share what is made of the input.
+  void Multiply(const Tensor& in, absl::Span<const Product> products) {
+    const auto all = [&](auto of_kind) {
+      return std::all_of(products.begin(), products.end(),
+                         [&](const Product& one) { return of_kind(one.weight.format); });
+    };
+    if (quantised_ != nullptr && all(IsQuantised)) return MultiplyQuantised(in, products);
+    if (bf16_ != nullptr && all([](WeightFormat f) { return f == WeightFormat::kBF16; })) {
+      return MultiplyBf16(in, products);
+    }
+    for (const Product& one : products) {
+      MultiplyOne(in, one.weight, one.bias, one.accumulate, one.out, one.out_stride);
+    }
+  }
+
+  void MultiplyOne(const Tensor& in, const Matrix& weight, const float* bias, bool accumulate,
+                   float* out, ptrdiff_t out_stride) {
+    const Product product = {weight, bias, accumulate, out, out_stride};
     if (IsQuantised(weight.format)) {
+      if (quantised_ != nullptr) return MultiplyQuantised(in, {&product, 1});
       return numerics_ == CpuNumerics::kQ8
-                 ? MultiplyQuantised(in, weight, bias, accumulate, out, out_stride)
+                 ? MultiplyPlainly(in, weight, bias, accumulate, out, out_stride)
                  : MultiplyWidened(in, weight, bias, accumulate, out, out_stride);
     }
     if (bf16_ != nullptr && weight.format == WeightFormat::kBF16) {
-      return MultiplyBf16(in, weight, bias, accumulate, out, out_stride);
+      return MultiplyBf16(in, {&product, 1});
     }
     GemmTask task{.x = static_cast<const float*>(in.data),
                   .x_stride = in.stride,
@@ -401,42 +470,35 @@ class CpuBackend final : public Backend {
   }
 
   // Multiplies as quantised_product.h defines it.
-  void MultiplyQuantised(const Tensor& in, const Matrix& weight, const float* bias, bool accumulate,
-                         float* out, ptrdiff_t out_stride) {
-    if (quantised_ == nullptr) {
-      return MultiplyPlainly(in, weight, bias, accumulate, out, out_stride);
-    }
-    const int m = in.rows, n = weight.rows;
-    const ptrdiff_t k = weight.cols, groups = k / kGroupValues;
+  void MultiplyQuantised(const Tensor& in, absl::Span<const Product> products) {
+    const int m = in.rows;
+    const ptrdiff_t k = in.cols, groups = k / kGroupValues;
     rounded_.resize(m * k);
     rounded_scales_.resize(m * groups);
     rounded_sums_.resize(2 * m * groups);
-    ForRows(m, weight.cols, [&](int row, int) {
+    ForRows(m, in.cols, [&](int row, int) {
       quantised_->quantise(Row(in, row), k, &rounded_[row * k], &rounded_scales_[row * groups],
                            &rounded_sums_[2 * row * groups]);
     });
-    const QuantisedTask task{.x = rounded_.data(),
-                             .x_scale = rounded_scales_.data(),
-                             .x_sums = rounded_sums_.data(),
-                             .k = k,
-                             .w = static_cast<const char*>(weight.data),
-                             .row_bytes = static_cast<ptrdiff_t>(RowBytes(weight.format, k)),
-                             .bias = bias,
-                             .out = out,
-                             .out_stride = out_stride,
-                             .accumulate = accumulate};
-    const auto gemm = quantised_->gemm[static_cast<int>(weight.format) - kFirstBlocks];
-    const bool alone = int64_t{n} * k * (m + 3) < kMinGemm;
-    // The weights are cut into eight pieces per thread, but a piece has at least one whole panel.
-    const int wanted = alone ? 1 : 8 * team_.threads(), panel = quantised_->panel_rows;
-    const int piece = ((n + wanted - 1) / wanted + panel - 1) / panel * panel;
-    const int pieces = (n + piece - 1) / piece, blocks = (m + kQuantisedRows - 1) / kQuantisedRows;
-    Run(pieces * blocks, alone, [&](int item, int thread) {
-      const int n0 = item / blocks * piece, m0 = item % blocks * kQuantisedRows;
+    const bool alone = Cut(products, m, quantised_->panel_rows, 1 << 30, kQuantisedRows);
+    Run(static_cast<int>(pieces_.size()), alone, [&](int item, int thread) {
+      const Piece& piece = pieces_[item];
+      const Product& product = products[piece.product];
+      const QuantisedTask task{
+          .x = rounded_.data(),
+          .x_scale = rounded_scales_.data(),
+          .x_sums = rounded_sums_.data(),
+          .k = k,
+          .w = static_cast<const char*>(product.weight.data),
+          .row_bytes = static_cast<ptrdiff_t>(RowBytes(product.weight.format, k)),
+          .bias = product.bias,
+          .out = product.out,
+          .out_stride = product.out_stride,
+          .accumulate = product.accumulate};
       float* const scratch =
           thread_scratch_[thread].Floats(quantised_->scratch_bytes / sizeof(float));
-      gemm(task, m0, std::min(m, m0 + kQuantisedRows), n0, std::min(n, n0 + piece),
-           reinterpret_cast<char*>(scratch));
+      quantised_->gemm[static_cast<int>(product.weight.format) - kFirstBlocks](
+          task, piece.m0, piece.m1, piece.n0, piece.n1, reinterpret_cast<char*>(scratch));
     });
   }
 
@@ -469,36 +531,30 @@ class CpuBackend final : public Backend {
         });
   }
 
-  void MultiplyBf16(const Tensor& in, const Matrix& weight, const float* bias, bool accumulate,
-                    float* out, ptrdiff_t out_stride) {
-    const int m = in.rows, n = weight.rows;
-    const ptrdiff_t k = weight.cols;
-    const bool alone = int64_t{n} * k * (m + 3) < kMinGemm;
+  void MultiplyBf16(const Tensor& in, absl::Span<const Product> products) {
+    const int m = in.rows;
+    const ptrdiff_t k = in.cols;
+    const bool alone = Cut(products, m, bf16_->panel_cols, m <= 32 ? 1 << 30 : bf16_->group_cols,
+                           bf16_->block_rows);
     char* packed =
         reinterpret_cast<char*>(padded_.Floats(bf16_->packed_bytes(m, k) / sizeof(float) + 1));
     Run((m + 15) / 16, alone || int64_t{m} * k < kMinElements, [&](int item, int) {
       bf16_->pack(static_cast<const float*>(in.data), in.stride, m, k, 16 * item, packed);
     });
-    const Bf16Task task{.x = packed,
-                        .m = m,
-                        .k = k,
-                        .w = static_cast<const Bf16*>(weight.data),
-                        .bias = bias,
-                        .out = out,
-                        .out_stride = out_stride,
-                        .accumulate = accumulate};
-    // The weights are cut into eight pieces per thread, but a piece has at least one whole panel.
-    // So a thread whose core is slow for a while can compute fewer pieces than the others.
-    const int wanted = alone ? 1 : 8 * team_.threads(), panel = bf16_->panel_cols;
-    const int fair = ((n + wanted - 1) / wanted + panel - 1) / panel * panel;
-    const int piece = m <= 32 ? fair : std::min(fair, bf16_->group_cols);
-    const int pieces = (n + piece - 1) / piece;
-    const int blocks = (m + bf16_->block_rows - 1) / bf16_->block_rows;
     const size_t scratch =
         bf16_->scratch_bytes(std::min(m, bf16_->block_rows), k) / sizeof(float) + 1;
-    Run(pieces * blocks, alone, [&](int item, int thread) {
-      const int n0 = item / blocks * piece, m0 = item % blocks * bf16_->block_rows;
-      bf16_->gemm(task, m0, std::min(m, m0 + bf16_->block_rows), n0, std::min(n, n0 + piece),
+    Run(static_cast<int>(pieces_.size()), alone, [&](int item, int thread) {
+      const Piece& piece = pieces_[item];
+      const Product& product = products[piece.product];
+      const Bf16Task task{.x = packed,
+                          .m = m,
+                          .k = k,
+                          .w = static_cast<const Bf16*>(product.weight.data),
+                          .bias = product.bias,
+                          .out = product.out,
+                          .out_stride = product.out_stride,
+                          .accumulate = product.accumulate};
+      bf16_->gemm(task, piece.m0, piece.m1, piece.n0, piece.n1,
                   reinterpret_cast<char*>(thread_scratch_[thread].Floats(scratch)));
     });
   }
@@ -576,6 +632,8 @@ class CpuBackend final : public Backend {
   std::vector<int32_t> rounded_sums_;
   std::vector<ActivationGroup> activations_;
   std::vector<std::vector<WeightGroup>> thread_groups_;  // per thread: one row of its weights
+  std::vector<Product> products_;
+  std::vector<Piece> pieces_;
   std::vector<AttentionTask> tasks_;
   std::vector<Span> spans_;
   std::vector<size_t> first_span_;
