@@ -473,21 +473,22 @@ class CpuBackend final : public Backend {
   void MultiplyQuantised(const Tensor& in, absl::Span<const Product> products) {
     const int m = in.rows;
     const ptrdiff_t k = in.cols, groups = k / kGroupValues;
-    rounded_.resize(m * k);
-    rounded_scales_.resize(m * groups);
-    rounded_sums_.resize(2 * m * groups);
+    // Three parts: the values, the scale of each group, and the sums of its halves.
+    float* const scales = rounded_.Floats(m * groups * (3 + kGroupValues / sizeof(float)));
+    auto* const sums = reinterpret_cast<int32_t*>(scales + m * groups);
+    auto* const x = reinterpret_cast<int8_t*>(sums + 2 * m * groups);
     ForRows(m, in.cols, [&](int row, int) {
-      quantised_->quantise(Row(in, row), k, &rounded_[row * k], &rounded_scales_[row * groups],
-                           &rounded_sums_[2 * row * groups]);
+      quantised_->quantise(Row(in, row), k, x + row * k, scales + row * groups,
+                           sums + 2 * row * groups);
     });
     const bool alone = Cut(products, m, quantised_->panel_rows, 1 << 30, kQuantisedRows);
     Run(static_cast<int>(pieces_.size()), alone, [&](int item, int thread) {
       const Piece& piece = pieces_[item];
       const Product& product = products[piece.product];
       const QuantisedTask task{
-          .x = rounded_.data(),
-          .x_scale = rounded_scales_.data(),
-          .x_sums = rounded_sums_.data(),
+          .x = x,
+          .x_scale = scales,
+          .x_sums = sums,
           .k = k,
           .w = static_cast<const char*>(product.weight.data),
           .row_bytes = static_cast<ptrdiff_t>(RowBytes(product.weight.format, k)),
@@ -625,12 +626,8 @@ class CpuBackend final : public Backend {
   const CpuNumerics numerics_;
   ThreadTeam team_;
   std::vector<Scratch> thread_scratch_;  // one per thread of the team
-  Scratch bias_, padded_, gathered_, partials_;
-  // Rounded activations of a quantised GEMM: as in QuantisedTask, or [rows, groups] for plain code.
-  std::vector<int8_t> rounded_;
-  std::vector<float> rounded_scales_;
-  std::vector<int32_t> rounded_sums_;
-  std::vector<ActivationGroup> activations_;
+  Scratch bias_, padded_, rounded_, gathered_, partials_;
+  std::vector<ActivationGroup> activations_;  // [rows, groups], for the plain implementation
   std::vector<std::vector<WeightGroup>> thread_groups_;  // per thread: one row of its weights
   std::vector<Product> products_;
   std::vector<Piece> pieces_;

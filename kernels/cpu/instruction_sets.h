@@ -10,7 +10,7 @@ struct InstructionSets {
   bool avx512 = false;       // F, BW, DQ and VL
   bool avx512_vnni = false;  // vpdpbusd; includes all of the above
   bool avx512_bf16 = false;  // vdpbf16ps; includes avx512
-  bool amx_bf16 = false;     // tdpbf16ps; includes all of the above
+  bool amx_bf16 = false;     // tdpbf16ps; includes avx512_bf16
   bool amd = false;
 };
 // Returns the instruction sets of this process; the result never changes. Any thread; cannot fail.

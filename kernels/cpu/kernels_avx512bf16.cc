@@ -49,7 +49,7 @@ inline __m512bh PairsPartial(const Bf16* p, ptrdiff_t n) {
 
 // Multiplies elements [k0, k1) of kRows rows with kDotWeights weight rows and adds the products to
 // sums[row][weight][16]. For k0 = 0 the sums start from zero. Prefetches the weights that lie
-// `ahead` elements further, for the next call.
+// `ahead` elements further, for a later call.
 template <int kRows>
 inline void DotPairs(const Bf16* x, ptrdiff_t x_stride, const Bf16* const* rows, ptrdiff_t k0,
                      ptrdiff_t k1, ptrdiff_t ahead, float* sums) {

@@ -1,3 +1,4 @@
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -21,12 +22,33 @@ class QuantisedGemmsTest : public testing::TestWithParam<WeightFormat> {
   // Blocks of 32 values also have a chunk of the kernels that is not full.
   static int InputsOf(WeightFormat format) { return BlockValues(format) == 32 ? 544 : 512; }
 
+  // Offsets of the f16 in a block.
+  static std::vector<size_t> HalvesOf(WeightFormat format) {
+    switch (format) {
+      case WeightFormat::kQ4_0:
+      case WeightFormat::kQ5_0:
+      case WeightFormat::kQ8_0:
+        return {0};
+      case WeightFormat::kQ6_K:
+        return {208};
+      default:
+        return {0, 2};
+    }
+  }
+
   static std::vector<std::byte> RandomRows(WeightFormat format, int rows) {
     std::mt19937 random(5);
     std::vector<std::byte> bytes(rows * RowBytes(format, InputsOf(format)));
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    // Sums of two products are largest where all bits are set, or all but the sign.
+    const size_t row = RowBytes(format, InputsOf(format));
+    std::fill_n(bytes.begin(), row, std::byte{0xff});
+    std::fill_n(bytes.begin() + row, row, std::byte{0x80});
     // All scales are finite: no f16 begins with five ones.
-    for (std::byte& byte : bytes) byte &= std::byte{0xbf};
+    const size_t block = BlockBytes(format);
+    for (size_t begin = 0; begin < bytes.size(); begin += block) {
+      for (const size_t at : HalvesOf(format)) bytes[begin + at + 1] &= std::byte{0xbf};
+    }
     return bytes;
   }
   static std::vector<float> RandomFloats(int count, int seed) {
@@ -37,8 +59,8 @@ class QuantisedGemmsTest : public testing::TestWithParam<WeightFormat> {
     return values;
   }
 
-  // The first rows have values that are rounded in a way of their own: none but zeros, infinite ones
-  // and NaN, and some so small that their scale is 0 or has few bits.
+  // The first rows have values that are rounded in a way of their own: none but zeros, infinite
+  // ones and NaN, and some so small that their scale is 0 or has few bits.
   static std::vector<float> Activations(int rows, int inputs) {
     std::vector<float> x = RandomFloats(rows * inputs, 1);
     if (rows < 5) return x;
@@ -47,6 +69,9 @@ class QuantisedGemmsTest : public testing::TestWithParam<WeightFormat> {
     x[2 * inputs + 70] = std::numeric_limits<float>::quiet_NaN();
     for (int i = 0; i < inputs; ++i) x[3 * inputs + i] *= i < 64 ? 1e-42f : 1e-36f;
     for (int i = 0; i < inputs; ++i) x[4 * inputs + i] = i % 3 == 0 ? -127 : i % 5 + 0.5f;
+    if (rows < 7) return x;
+    std::fill_n(&x[5 * inputs], inputs, 127.0f);
+    std::fill_n(&x[6 * inputs], inputs, -127.0f);
     return x;
   }
 
@@ -121,7 +146,8 @@ TEST_P(QuantisedGemmsTest, WithRoundedActivationsTheyAreTheProductsOfTheDefiniti
           ASSERT_TRUE(std::isnan(sum[i]) && std::isnan(added[i])) << i;
           continue;
         }
-        ASSERT_EQ(sum[i], expected[i]) << rows << " rows, " << i << ", " << static_cast<int>(isa);
+        ASSERT_EQ(std::bit_cast<uint32_t>(sum[i]), std::bit_cast<uint32_t>(expected[i]))
+            << rows << " rows, " << i << ", " << static_cast<int>(isa);
         ASSERT_EQ(added[i], 1 + expected[i]) << rows << " rows, " << i;
       }
     }
