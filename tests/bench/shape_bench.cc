@@ -103,6 +103,15 @@ class Measured {
                     : OrRefuse(Model::WithRandomWeights(OrRefuse(ReadModelConfig(folder)), kSeed,
                                                         backend_.get()));
     layout_ = model_->LayoutFor(kBlockTokens, model_->weight_type());
+    const int context = model_->config().context;
+    for (const auto& [flag, tokens] :
+         {std::pair("prompt", absl::GetFlag(FLAGS_prompt)),
+          std::pair("context", absl::GetFlag(FLAGS_context) + 16),
+          std::pair("depth", absl::GetFlag(FLAGS_depth) + absl::GetFlag(FLAGS_generate))}) {
+      if (tokens <= context) continue;
+      RefuseToStart(
+          absl::StrCat("--", flag, " needs ", tokens, " tokens; the model has ", context));
+    }
     const int batch = *std::max_element(batches.begin(), batches.end());
     const int depth = absl::GetFlag(FLAGS_depth), prompt = absl::GetFlag(FLAGS_prompt);
     const int tokens = std::max({prompt + 1, absl::GetFlag(FLAGS_context) + 16,
