@@ -390,6 +390,10 @@ int Main(int argc, char** argv) {
     RefuseToStart(
         absl::StrCat("--model-name is '", options.model.name, "'; it takes 1 to 200 bytes"));
   }
+  if (!text->chat->usable().ok() && text->chat->description() != "none" &&
+      absl::GetFlag(FLAGS_chat_template) != "none") {
+    Log(Severity::kWarning, "no_chat", {{"because", text->chat->usable().message()}});
+  }
   for (const std::string& warning : config.warnings) {
     Log(Severity::kWarning, "model_setting_ignored", {{"because", warning}});
   }

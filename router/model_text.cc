@@ -38,7 +38,9 @@ absl::StatusOr<ModelText> OpenModelText(const std::string& path, bool defaults,
   text.tokenizer = *std::move(tokenizer);
   ChatTexts chat;
   if (chat_template != "none") {
-    ASSIGN_OR_RETURN(chat, (*source)->ReadChatTexts());
+    auto texts = (*source)->ReadChatTexts();
+    if (!texts.ok()) return OfModel(texts.status());
+    chat = *std::move(texts);
   }
   ASSIGN_OR_RETURN(text.chat, ChatRenderer::Load(chat, chat_template));
   for (const std::string& warning : text.tokenizer->warnings()) {

@@ -18,6 +18,7 @@
 #include "common/model/model_folder.h"
 #include "common/model/reference_backend.h"
 #include "common/model/source/gguf_bytes.h"
+#include "common/model/source/model_name.h"
 #include "common/model/test_folder.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/formats/element.h"
@@ -334,7 +335,7 @@ TEST_F(GgufModelTest, FilesThatDoNotFitTheirSettingsAreRefused) {
   refused(embedding(26),
           "tensor \"model.embed_tokens.weight\" has type I32; expected F32, F16, BF16, Q4_0");
   refused(embedding(0).AddTensor("blk.0.ffn_gate_inp.weight", {8}, 0, std::string(32, '\0')),
-          "has tensor \"blk.0.ffn_gate_inp.weight\", which no LlamaForCausalLM has");
+          "has tensor \"blk.0.ffn_gate_inp.weight\", which no LlamaForCausalLM of 1 layer has");
   refused(settings().SetU32("llama.expert_count", 8), "llama.expert_count is 8; expected 0");
   refused(settings().SetU32("llama.attention.head_count_kv", 3), "a divisor of");
   refused(settings().SetText("llama.rope.scaling.type", "su"),
@@ -371,7 +372,11 @@ TEST_F(GgufModelTest, ASplitFileIsReadAsAWhole) {
   }
   const std::string path = folder_.Write("m-00001-of-00002.gguf", first.Build());
   const auto backend = Cpu();
-  EXPECT_EQ(Logits(path, backend.get()).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ModelNameAt(path), "m");
+  EXPECT_EQ(ModelNameAt(whole), std::filesystem::path(whole).stem());
+  const absl::Status missing = Logits(path, backend.get()).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("it is part 2 of 2 of the model"));
   folder_.Write("m-00002-of-00002.gguf", second.Build());
   const auto logits = Logits(path, backend.get());
   ASSERT_TRUE(logits.ok()) << logits.status();

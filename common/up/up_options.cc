@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 
 #include "absl/algorithm/container.h"
@@ -288,6 +289,16 @@ class Parser {
     return absl::OkStatus();
   }
 
+  // A file whose name says so is one until a worker has read it.
+  static bool IsGgufFile(const std::string& path) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(path, error)) return false;
+    char magic[4] = {};
+    std::ifstream(path, std::ios::binary).read(magic, sizeof(magic));
+    return std::filesystem::path(path).extension() == ".gguf" ||
+           absl::string_view(magic, sizeof(magic)) == "GGUF";
+  }
+
   absl::Status CheckModel() {
     namespace fs = std::filesystem;
     options_.demo = !model_.has_value() && !demo_model_.empty();
@@ -300,12 +311,13 @@ class Parser {
           "and *.safetensors");
     }
     if (!fs::exists(model, error)) {
-      return Refuse(absl::StrCat("--model ", model, ": there is no such folder; check the path"));
+      return Refuse(
+          absl::StrCat("--model ", model, ": there is no such folder or file; check the path"));
     }
-    const bool gguf = fs::path(model).extension() == ".gguf" && fs::is_regular_file(model, error);
+    const bool gguf = IsGgufFile(model);
     if (!gguf && !fs::is_directory(model, error)) {
       return Refuse(absl::StrCat("--model ", model,
-                                 " is a file; it takes a GGUF file (*.gguf), or the folder that "
+                                 " is a file, and no GGUF file; it takes one, or the folder that "
                                  "holds config.json, tokenizer.json and *.safetensors"));
     }
     // Without --check, the router that is started later checks what the folder contains, and its

@@ -184,15 +184,17 @@ TEST_F(UpOptionsTest, MistakesNameTheValueAndWhatToDo) {
 TEST_F(UpOptionsTest, AModelFolderIsLookedAtFirst) {
   const std::string file = model_.Write("empty/file", "");
   for (const auto& [model, said] : std::vector<std::pair<std::string, std::string>>{
-           {model_.File("absent"), "absent: there is no such folder; check the path"},
-           {file, "is a file; it takes a GGUF file (*.gguf), or the folder"},
-           {model_.Write("text.gguf.txt", ""), "is a file; it takes a GGUF file"},
+           {model_.File("absent"), "absent: there is no such folder or file; check the path"},
+           {file, "is a file, and no GGUF file; it takes one, or the folder"},
+           {model_.Write("text.gguf.txt", ""), "is a file, and no GGUF file"},
            {"", "--model DIR is needed"}}) {
     const auto options = ParseUpOptions({"--model", model}, FlagsOf);
     EXPECT_THAT(options.status().message(), HasSubstr(said));
   }
   const std::string gguf = model_.Write("model.gguf", "");
   EXPECT_TRUE(ParseUpOptions({"--check", "--model", gguf}, FlagsOf).ok());
+  const std::string unnamed = model_.Write("weights", "GGUF");
+  EXPECT_TRUE(ParseUpOptions({"--check", "--model", unnamed}, FlagsOf).ok());
   // Without --check, ParseUpOptions accepts an empty folder: the router reports later that its
   // files are missing.
   const std::string empty = model_.File("empty");

@@ -48,8 +48,8 @@ uint64_t RestBytes(const HostMemoryPlan::Options& options, int context) {
     floats += rows * stride;
     widest = std::max(widest, stride);
   }
-  floats += rows * widest;      // the packed operand of a GEMM
-  floats += rows * widest / 3;  // the same with 8-bit activations, beside quantised weights
+  floats += rows * widest;            // the packed operand of a GEMM
+  floats += rows * widest * 11 / 32;  // the same with 8-bit activations, beside quantised weights
   floats += options.threads * kWidenedCols * widest;
   floats += uint64_t{1} * limits.sequences * config.hidden;
   // Logits of two steps, and logits of the rows of a prompt that is scored.

@@ -27,8 +27,8 @@ absl::Status CheckRegistration(const v1::Registration& r, const std::string& mod
   if (!r.model().empty() && r.model() != model_name) {
     return absl::FailedPreconditionError(absl::StrCat(
         "worker ", r.address(), " has model '", r.model(), "', this router serves '", model_name,
-        "': give all the same --model-name, "
-        "or model folders of the same name"));
+        "': give all the same folder or file; for copies of one model with several names, give all "
+        "the same --model-name"));
   }
   if (r.epoch() == 0) return absl::InvalidArgumentError("the worker registered without an epoch");
   if (r.block_tokens() == 0 || r.total_blocks() == 0 || r.context_tokens() == 0) {

@@ -96,9 +96,9 @@ absl::StatusOr<Checkpoint> Checkpoint::FromGguf(std::shared_ptr<const GgufParts>
       const std::string known = NameOfGgufTensor(config, name);
       const std::string& path = part->file().path();
       if (known.empty()) {
-        return absl::InvalidArgumentError(absl::StrCat(path, ": has tensor \"",
-                                                       absl::CHexEscape(name), "\", which no ",
-                                                       config.architecture, " has"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            path, ": has tensor \"", absl::CHexEscape(name), "\", which no ", config.architecture,
+            " of ", config.layers, config.layers == 1 ? " layer has" : " layers has"));
       }
       if (!checkpoint.tensors_.emplace(known, tensor).second) {
         return absl::InvalidArgumentError(

@@ -96,7 +96,8 @@ bool IsHubName(absl::string_view text) {
 }
 
 std::string NoFolder(const std::string& folder) {
-  if (IsHubName(folder)) {
+  const bool is_file = absl::EndsWith(folder, ".gguf");
+  if (IsHubName(folder) && !is_file) {
     return absl::StrCat("there is no folder '", Shown(folder),
                         "'; if it is a model's name on a hub: Baton downloads nothing, so fetch it "
                         "with `hf download ",
@@ -107,8 +108,10 @@ std::string NoFolder(const std::string& folder) {
     const size_t slash = parent.rfind('/');
     parent.resize(slash == parent.npos ? 0 : slash == 0 && parent.size() > 1 ? 1 : slash);
   }
-  return absl::StrCat("there is no folder '", Shown(folder), "'; check the path",
-                      parent.empty() ? "" : absl::StrCat(", of which ", Shown(parent), " exists"));
+  const std::string rest =
+      parent.empty() ? "" : absl::StrCat(", of which ", Shown(parent), " exists");
+  if (is_file) return absl::StrCat("there is no file '", Shown(folder), "'; check the path", rest);
+  return absl::StrCat("there is no folder '", Shown(folder), "'; check the path", rest);
 }
 
 std::string IsAFile(const std::string& name) {
@@ -209,7 +212,7 @@ std::string ModelsBelow(const std::string& folder, const Names& in) {
 std::string Explain(const std::string& folder, absl::string_view name) {
   struct stat info;
   if (stat(folder.c_str(), &info) != 0) {
-    if (errno == ENOENT) return NoFolder(folder);
+    if (errno == ENOENT && LinkTarget(folder).empty()) return NoFolder(folder);
     return std::string(ModelFileError(errno, folder).message());
   }
   if (!S_ISDIR(info.st_mode)) return IsAFile(folder);

@@ -355,6 +355,7 @@ std::string NameOfGgufTensor(const ModelConfig& config, absl::string_view name) 
   const size_t dot = name.find('.'), last = name.rfind('.');
   int layer = 0;
   if (dot == name.npos || last <= dot || !absl::SimpleAtoi(name.substr(0, dot), &layer)) return "";
+  if (layer < 0 || layer >= config.layers) return "";
   const absl::string_view part = name.substr(dot + 1, last - dot - 1), kind = name.substr(last);
   for (const auto& [here, there] : kOfLayers) {
     if (part != here) continue;

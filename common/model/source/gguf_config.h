@@ -25,18 +25,18 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufParts& parts);
 // are as above.
 absl::Status ReadGgufDefaults(const GgufFile& file, ModelConfig* config);
 
-// Returns the ids of the tokens that llama.cpp takes for the end of an answer because of their
-// texts, whatever the file says about them (llama-vocab.cpp), in rising order. Of tokens with equal
-// texts it has the first. Leaves out a </s> that is a word like any other, as in Qwen's vocabulary:
-// the original model goes on after it. `kinds` is tokenizer.ggml.token_type, and may be shorter.
+// Returns the ids of the tokens that llama.cpp takes for special ones and for the end of an answer
+// because of their texts (llama-vocab.cpp), in rising order. Of tokens with equal texts it has the
+// first. Leaves out a </s> that is a word like any other by `kinds`, as in Qwen's vocabulary: the
+// original model goes on after it. `kinds` is tokenizer.ggml.token_type, and may be shorter.
 std::vector<TokenId> EndTokensByText(const std::vector<std::string>& tokens,
                                      const std::vector<int64_t>& kinds);
 
 // Returns true for the tensors that ReadGgufConfig reads: divisors of rotary frequencies.
 bool IsRopeFactors(absl::string_view name);
 
-// Returns the name that transformers gives to a tensor of a GGUF file, or an empty text if no model
-// of the families above has such a tensor. `config` is the file's.
+// Returns the name that transformers gives to a tensor of a GGUF file, or an empty text if the
+// model has no such tensor. `config` is the file's.
 std::string NameOfGgufTensor(const ModelConfig& config, absl::string_view name);
 
 }  // namespace baton

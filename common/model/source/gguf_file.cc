@@ -366,7 +366,9 @@ absl::Status GgufFile::PlaceTensors(uint64_t header_end) {
     const auto* const given = Find<int64_t>("general.alignment");
     if (given == nullptr || *given < 1 || *given > 1 << 20 ||
         !std::has_single_bit(static_cast<uint64_t>(*given))) {
-      return Bad("setting \"general.alignment\" is no power of two of at most 1048576");
+      return Bad(absl::StrCat("setting \"general.alignment\" is ",
+                              given == nullptr ? "no integer" : absl::StrCat(*given),
+                              "; expected a power of two of at most 1048576"));
     }
     alignment = static_cast<uint64_t>(*given);
   }

@@ -32,9 +32,15 @@ absl::StatusOr<GgufParts> GgufParts::Open(const std::string& path) {
   }
   const std::string begin = path.substr(0, path.size() - end.size());
   for (int64_t part = 2; part <= *count; ++part) {
-    ASSIGN_OR_RETURN(auto next, GgufFile::Open(absl::StrCat(
-                                    begin, absl::StrFormat("-%05d-of-%05d.gguf", part, *count))));
-    parts.files_.push_back(std::move(next));
+    auto next =
+        GgufFile::Open(absl::StrCat(begin, absl::StrFormat("-%05d-of-%05d.gguf", part, *count)));
+    if (absl::IsNotFound(next.status())) {
+      return absl::NotFoundError(absl::StrCat(next.status().message(), "; it is part ", part,
+                                              " of ", *count,
+                                              " of the model: put all into one folder"));
+    }
+    RETURN_IF_ERROR(next.status());
+    parts.files_.push_back(*std::move(next));
   }
   return parts;
 }

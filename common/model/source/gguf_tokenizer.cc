@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "common/base/json.h"
@@ -242,11 +243,12 @@ class Converter {
     const std::string name = settings_.Text(pre_key, "");
     const PreTokenizerForm* const pre = FindPreTokenizer(name.empty() ? kDefaultPre : name);
     if (pre == nullptr) {
-      settings_.Fail(pre_key,
-                     absl::StrCat("one of ", absl::StrJoin(kPreTokenizers, ", ",
-                                                           [](std::string* out, const auto& one) {
-                                                             absl::StrAppend(out, one.names);
-                                                           })));
+      settings_.Fail(
+          pre_key,
+          absl::StrCat("one of ",
+                       absl::StrJoin(kPreTokenizers, ", ", [](std::string* out, const auto& one) {
+                         absl::StrAppend(out, absl::StrReplaceAll(one.names, {{" ", ", "}}));
+                       })));
       return;
     }
     Json steps = pre->json.empty() ? Json::array() : Json::parse(std::string(pre->json));
@@ -261,8 +263,9 @@ class Converter {
       steps.push_back(
           {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", pre->words}});
     }
-    // Without them every character would be a token.
-    if (!settings_.Has(Key("merges"))) settings_.Fail(Key("merges"), "a list of texts");
+    std::vector<std::string> merges = settings_.Texts(Key("merges"));
+    // Without merges every character would be a token.
+    if (merges.empty()) settings_.Fail(Key("merges"), "a list of texts that is not empty");
     (*json)["normalizer"] = pre->nfc ? Json{{"type", "NFC"}} : Json(nullptr);
     (*json)["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
     (*json)["post_processor"] = PostProcessor(pre->add_bos, false, false);
@@ -273,7 +276,7 @@ class Converter {
                         {"byte_fallback", false},
                         {"ignore_merges", pre->ignore_merges},
                         {"vocab", Vocabulary()},
-                        {"merges", settings_.Texts(Key("merges"))}};
+                        {"merges", std::move(merges)}};
   }
 
   void SentencePiece(Json* json) {

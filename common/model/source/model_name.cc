@@ -1,9 +1,11 @@
 #include "common/model/source/model_name.h"
 
+#include <algorithm>
 #include <filesystem>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 
 namespace baton {
 
@@ -14,7 +16,16 @@ std::string ModelNameAt(const std::string& path) {
   if (fs::is_regular_file(path, error)) {
     const std::string file = fs::path(path).filename().string();
     absl::string_view name = file;
-    absl::ConsumeSuffix(&name, ".gguf");
+    if (absl::EndsWithIgnoreCase(name, ".gguf")) name.remove_suffix(5);
+    // The first part of a split file: NAME-00001-of-00003.
+    static constexpr absl::string_view kFirst = "-00001-of-00000";
+    if (name.size() > kFirst.size()) {
+      const absl::string_view end = name.substr(name.size() - kFirst.size());
+      if (absl::StartsWith(end, kFirst.substr(0, 10)) &&
+          std::all_of(end.end() - 5, end.end(), absl::ascii_isdigit)) {
+        name.remove_suffix(kFirst.size());
+      }
+    }
     return std::string(name);
   }
   const fs::path whole = fs::canonical(path, error);

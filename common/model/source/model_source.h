@@ -38,7 +38,10 @@ class ModelSource {
   // Opens the tensors, under the names that transformers gives them. `config` is ReadConfig()'s.
   // Returns NotFound if there are none.
   virtual absl::StatusOr<Checkpoint> OpenCheckpoint(const ModelConfig& config) const = 0;
+  // Returns NotFound for a folder without tokenizer.json, and InvalidArgument for a GGUF file whose
+  // tokeniser is damaged or of another kind. What a tokenizer.json says is not checked here.
   virtual absl::StatusOr<TokenizerText> ReadTokenizer() const = 0;
+  // Reads no templates if there are none. Returns InvalidArgument for malformed JSON.
   virtual absl::StatusOr<ChatTexts> ReadChatTexts() const = 0;
 };
 
