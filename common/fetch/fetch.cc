@@ -56,8 +56,14 @@ struct Snapshot {
 
 std::string Megabytes(int64_t bytes) { return absl::StrFormat("%.1f MB", bytes / 1e6); }
 
-// Turns the hub's refusal into an error that says what it means and what to do.
-absl::Status Refusal(const FetchOptions& options, const HttpReply& reply) {
+// Returns true if `path` is a file of weights in a model's folder.
+bool IsSafetensors(const std::string& path) {
+  return fnmatch("*.safetensors", path.c_str(), FNM_PATHNAME) == 0;
+}
+
+// Turns the hub's refusal into an error that says what it means and what to do. `held`: the
+// revision is the commit that the folder holds.
+absl::Status Refusal(const FetchOptions& options, const HttpReply& reply, bool held = false) {
   const auto header = [&](const char* name) {
     const auto found = reply.headers.find(name);
     return found == reply.headers.end() ? std::string() : found->second;
@@ -82,6 +88,11 @@ absl::Status Refusal(const FetchOptions& options, const HttpReply& reply) {
           absl::StrCat("the token's account may not read ", what, ": accept the conditions at ",
                        options.endpoint, "/", options.name, " with that account", words));
     case 404:
+      if (code == "RevisionNotFound" && held) {
+        return absl::NotFoundError(
+            absl::StrCat(options.folder, " holds files of commit ", options.revision, ", which ",
+                         what, " no longer has: take another folder, or empty this one", words));
+      }
       if (code == "RevisionNotFound") {
         return absl::NotFoundError(absl::StrCat(what, " has no revision '", options.revision,
                                                 "': --revision takes a branch, a tag or a commit",
@@ -131,7 +142,8 @@ absl::StatusOr<HttpReply> WithRetries(const FetchOptions& options, const std::st
   }
 }
 
-absl::StatusOr<Snapshot> List(const FetchOptions& options) {
+// Asks the hub for the files at the revision. `held`: this is the commit that the folder holds.
+absl::StatusOr<Snapshot> List(const FetchOptions& options, bool held) {
   std::string body;
   const HttpGet get = {.url = absl::StrCat(options.endpoint, "/api/models/", options.name,
                                            "/revision/", options.revision, "?blobs=true"),
@@ -151,7 +163,7 @@ absl::StatusOr<Snapshot> List(const FetchOptions& options) {
                                                 return Get(get);
                                               },
                                               [] { return false; }));
-  if (reply.status != 200) return Refusal(options, reply);
+  if (reply.status != 200) return Refusal(options, reply, held);
   Snapshot snapshot;
   const json listed = json::parse(body, nullptr, /*allow_exceptions=*/false);
   const auto text = [](const json& object, const char* key) {
@@ -192,7 +204,7 @@ absl::StatusOr<std::vector<HubFile>> Choose(const FetchOptions& options, const S
   bool weights = false;
   for (const HubFile& file : snapshot.files) {
     names.push_back(file.path);
-    weights |= fnmatch("*.safetensors", file.path.c_str(), FNM_PATHNAME) == 0;
+    weights |= IsSafetensors(file.path);
   }
   const auto has = [&](absl::string_view path) {
     return std::find(names.begin(), names.end(), path) != names.end();
@@ -298,7 +310,7 @@ absl::Status Download(const FetchOptions& options, const Snapshot& snapshot, con
     before = have;
     bool begun = false;
     return Get({.url = absl::StrCat(options.endpoint, "/", options.name, "/resolve/",
-                                    snapshot.commit, "/", file.path),
+                                    snapshot.commit, "/", UrlPath(file.path)),
                 .token = options.token,
                 .from_byte = have,
                 .take = [&](int status, absl::string_view bytes) {
@@ -396,9 +408,15 @@ std::vector<std::string> NamesIn(const json& complete) {
   return names;
 }
 
-// Says how to serve the GGUF model among the files, if there is one.
+// Says how to serve the model that was asked for, if the files have one: the chosen GGUF file, a
+// folder with safetensors, or the only GGUF file.
 void SayHowToServe(const FetchOptions& options, const json& complete) {
-  const auto gguf = ChooseGguf(NamesIn(complete), options.gguf);
+  const std::vector<std::string> names = NamesIn(complete);
+  if (options.gguf.empty() && std::any_of(names.begin(), names.end(), IsSafetensors)) {
+    options.say(absl::StrCat("serve it with --model ", options.folder));
+    return;
+  }
+  const auto gguf = ChooseGguf(names, options.gguf);
   if (gguf.ok())
     options.say(absl::StrCat("serve it with --model ", options.folder, "/", gguf->front()));
 }
@@ -453,7 +471,7 @@ absl::Status Fetch(const FetchOptions& options) {
     }
   }
 
-  ASSIGN_OR_RETURN(const Snapshot snapshot, List(listed));
+  ASSIGN_OR_RETURN(const Snapshot snapshot, List(listed, complete.contains("commit")));
   ASSIGN_OR_RETURN(const std::vector<HubFile> files, Choose(listed, snapshot));
   int64_t needed = 0;
   for (const HubFile& file : files) {

@@ -37,7 +37,8 @@ inline constexpr absl::string_view kCompleteFile = ".baton-fetch.json";
 // - A file gets its name only when its size and its hash (SHA-256, or git's hash for small files)
 //   are those that the hub lists. Until then it is NAME.part, and a later call continues that file.
 // - All files are of one commit, even if the branch moves meanwhile.
-// - A complete folder is left alone, without asking the hub.
+// - A folder that has all that is asked for is left alone. The hub is then not asked, unless `gguf`
+//   is a quantisation such as Q4_K_M: only the hub knows all names that end so.
 // - Further GGUF files come into the same folder, of the commit that it holds already.
 //
 // Errors:

@@ -48,6 +48,14 @@ bool IsLarge(absl::string_view path) {
   return absl::EndsWith(path, ".safetensors") || absl::EndsWith(path, ".gguf");
 }
 
+// Returns the target of a request without its percent-encoding.
+std::string Decoded(absl::string_view target) {
+  std::string text(target);
+  for (size_t at = 0; (at = text.find('%', at)) != text.npos; ++at)
+    text.replace(at, 3, absl::HexStringToBytes(text.substr(at + 1, 2)));
+  return text;
+}
+
 // A hub with one model. As at Hugging Face, the weights are on another server.
 class FetchTest : public testing::Test {
  protected:
@@ -70,10 +78,10 @@ class FetchTest : public testing::Test {
                          .headers = {{"Location", absl::StrCat(cdn_->address(), "/", target)},
                                      {"X-Linked-Etag", Hash(EVP_sha256(), weights_)}}};
       }
-      return HubAnswer{.body = files_.at(std::string(target))};
+      return HubAnswer{.body = files_.at(Decoded(target))};
     });
     cdn_ = std::make_unique<HubForTests>([this](const HubRequest& request) {
-      HubAnswer answer{.body = files_.at(request.target.substr(1))};
+      HubAnswer answer{.body = files_.at(Decoded(request.target.substr(1)))};
       if (wrong_ > 0 && wrong_-- > 0) answer.body[1000] ^= 1;
       absl::string_view range = request.range;
       int64_t from = 0;
@@ -292,6 +300,10 @@ TEST_F(FetchTest, BringsOneGgufFileAndSaysHowToServeIt) {
     EXPECT_EQ(hub_->requests().size(), asked);
     EXPECT_TRUE(absl::EndsWith(said_, " already" + serve)) << said_;
   }
+  options_.gguf = "q8_0";  // only the hub knows all names that end so
+  revision_ = kCommit;
+  ASSERT_TRUE(Fetch(options_).ok());
+  EXPECT_EQ(hub_->requests().size(), asked + 1);
 }
 
 // Without a name, a repository's only GGUF file is its model; if it has safetensors, they are.
@@ -303,6 +315,35 @@ TEST_F(FetchTest, AGgufFileNeedsNoNameIfThereIsNothingElse) {
   for (const char* name : {"model.safetensors", "consolidated.safetensors"}) files_.erase(name);
   ASSERT_TRUE(Fetch(options_).ok());
   EXPECT_EQ(There(), ".baton-fetch.json .baton-fetch.lock model-Q8_0.gguf");
+}
+
+TEST_F(FetchTest, AFolderOfBothKindsIsServedAsAFolderUnlessAGgufFileIsNamed) {
+  files_["a.gguf"] = "eight";
+  const std::string folder = absl::StrCat("\nserve it with --model ", options_.folder);
+  ASSERT_TRUE(Fetch(options_).ok());
+  EXPECT_TRUE(absl::EndsWith(said_, folder + "\n")) << said_;
+  revision_ = kCommit;
+  options_.gguf = "a.gguf";
+  ASSERT_TRUE(Fetch(options_).ok());
+  EXPECT_TRUE(absl::EndsWith(said_, folder + "/a.gguf\n")) << said_;
+  options_.gguf = "";
+  ASSERT_TRUE(Fetch(options_).ok());
+  EXPECT_TRUE(absl::EndsWith(said_, " already" + folder + "\n")) << said_;
+}
+
+TEST_F(FetchTest, NamesOfFilesMayHaveAnyCharacter) {
+  for (const char* name : {"sub dir/m Q8_0.gguf", "a#b?c=d&e.gguf", "100%.gguf", "a%2Fb.gguf",
+                           "gr\u00fc\u00df+~.gguf"}) {
+    files_[name] = name;
+    options_.gguf = name;
+    options_.attempts = 1;
+    fs::remove_all(options_.folder);
+    const absl::Status status = Fetch(options_);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(folder_.Read(absl::StrCat("model/", name)), name);
+    files_.erase(name);
+  }
+  EXPECT_EQ(cdn_->requests()[0].target, "/sub%20dir/m%20Q8_0.gguf");
 }
 
 // While a second file arrives, the folder stays complete for those that read the first one.
@@ -335,6 +376,16 @@ TEST_F(FetchTest, AFurtherGgufFileIsOfTheSameCommit) {
   const size_t asked = cdn_->requests().size();
   ASSERT_TRUE(Fetch(options_).ok());
   EXPECT_EQ(cdn_->requests().size(), asked + 1);
+  // A branch that was rewritten no longer has the commit.
+  options_.gguf = "Q8_0";
+  refusal_ = {.status = 404, .headers = {{"X-Error-Code", "RevisionNotFound"}}};
+  EXPECT_EQ(Fetch(options_).message(),
+            absl::StrCat(options_.folder, " holds files of commit ", kCommit,
+                         ", which 'org/model' at ", hub_->address(),
+                         " no longer has: take another folder, or empty this one (the hub answered "
+                         "404)"));
+  refusal_ = {.status = 404};
+  EXPECT_THAT(Fetch(options_).message(), HasSubstr("there is no 'org/model' at"));
 }
 
 TEST_F(FetchTest, RefusesWhatIsNoListOfFiles) {

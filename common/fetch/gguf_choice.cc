@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
@@ -94,17 +95,21 @@ absl::StatusOr<std::vector<std::string>> ChooseGguf(const std::vector<std::strin
                      " GGUF files to choose from; give the name of one behind the model's: ",
                      Listed(fitting, choice)));
   const std::string& first = fitting.front();
-  const std::set<std::string>& files = models[first];
-  size_t count = 1;
-  if (IsPart(first)) {
-    constexpr size_t kCountEnd = absl::string_view("00003.gguf").size();
-    BATON_CHECK(absl::SimpleAtoi(first.substr(first.size() - kCountEnd, 5), &count));
+  if (!IsPart(first)) return std::vector<std::string>{first};
+  const std::string stem = first.substr(0, first.size() - kPartEnd.size());
+  constexpr size_t kCountEnd = absl::string_view("00003.gguf").size();
+  int count = 0;
+  BATON_CHECK(absl::SimpleAtoi(first.substr(first.size() - kCountEnd, 5), &count));
+  std::vector<std::string> parts;
+  for (int part = 1; part <= count; ++part) {
+    const std::string name = absl::StrFormat("%s-%05d-of-%05d.gguf", stem, part, count);
+    if (models[first].count(name) > 0) parts.push_back(name);
   }
-  if (files.size() != count)
-    return absl::FailedPreconditionError(absl::StrCat("has ", files.size(), " of the ", count,
+  if (parts.empty() || parts.size() < static_cast<size_t>(count))
+    return absl::FailedPreconditionError(absl::StrCat("has ", parts.size(), " of the ", count,
                                                       " parts of '", first,
                                                       "'; take another file of the model"));
-  return std::vector<std::string>(files.begin(), files.end());
+  return parts;
 }
 
 }  // namespace baton

@@ -57,6 +57,17 @@ TEST(GgufChoiceTest, AllPartsOfASplitFileTheFirstOneFirst) {
               HasSubstr("has 2 of the 3 parts of 'model-F32-00001-of-00003.gguf'"));
 }
 
+TEST(GgufChoiceTest, PartsAreThoseFromOneToTheirCount) {
+  std::vector<std::string> names = {"m-00001-of-00003.gguf", "m-00002-of-00003.gguf",
+                                    "m-00007-of-00003.gguf"};
+  EXPECT_THAT(ChooseGguf(names, "m").status().message(),
+              HasSubstr("has 2 of the 3 parts of 'm-00001-of-00003.gguf'"));
+  names.push_back("m-00003-of-00003.gguf");
+  EXPECT_THAT(*ChooseGguf(names, "m"), ElementsAre(names[0], names[1], names[3]));
+  EXPECT_THAT(ChooseGguf({"m-00000-of-00000.gguf"}, "").status().message(),
+              HasSubstr("has 0 of the 0 parts of 'm-00001-of-00000.gguf'"));
+}
+
 TEST(GgufChoiceTest, RefusalsListTheNames) {
   const absl::Status several = ChooseGguf(Names(), "").status();
   EXPECT_EQ(several.code(), absl::StatusCode::kFailedPrecondition);

@@ -10,6 +10,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/base/check.h"
 
 namespace baton {
 namespace {
@@ -54,6 +56,13 @@ size_t TakeHeader(char* bytes, size_t, size_t size, void* opaque) {
 }
 
 }  // namespace
+
+std::string UrlPath(const std::string& path) {
+  const std::unique_ptr<char, void (*)(void*)> escaped(
+      curl_easy_escape(nullptr, path.data(), static_cast<int>(path.size())), curl_free);
+  BATON_CHECK(escaped != nullptr) << path.size();
+  return absl::StrReplaceAll(escaped.get(), {{"%2F", "/"}});
+}
 
 HttpReply Get(const HttpGet& get) {
   static const CURLcode ready = curl_global_init(CURL_GLOBAL_DEFAULT);

@@ -33,6 +33,10 @@ struct HttpGet {
   std::function<absl::Status(int status, absl::string_view bytes)> take;
 };
 
+// Returns `path` as a URL has it: all characters but RFC 3986's unreserved ones and slashes are
+// percent-encoded.
+std::string UrlPath(const std::string& path);
+
 // Sends the request and blocks until the answer is complete. Fails after a minute without a byte.
 // Uses $HTTPS_PROXY, and trusts the certificates of the system or of $SSL_CERT_FILE. Call from one
 // thread at a time.

@@ -39,12 +39,15 @@ my $cuts = 1;
 
 sub bytes_of { my ($file, $from) = @_; open my $in, '<:raw', "$folder/$file" or die "$file: $!\n"; seek $in, $from, 0; local $/; return <$in>; }
 
+# Returns the text without its percent-encoding.
+sub decoded { my ($text) = @_; $text =~ s/%([0-9A-F]{2})/chr hex $1/gie; return $text; }
+
 # Returns status, header lines and body. If the connection is to be cut, also returns how much of the body is sent first.
 sub answer {
   my ($host, $target, $range, $authorization) = @_;
   if ($host eq $files_host) {
     return (400, '', "the token was shown to another host\n") if $authorization;
-    my ($file) = $target =~ m{^/weights/(.+)$};
+    my ($file) = decoded($target) =~ m{^/weights/(.+)$};
     return (404, '', '') unless defined $file && $files{$file};
     if ($range =~ /^bytes=(\d+)-$/ && $1 < $files{$file}{size}) {
       return (206, sprintf("Content-Range: bytes %d-%d/%d\r\n", $1, $files{$file}{size} - 1, $files{$file}{size}), bytes_of($file, $1));
@@ -53,10 +56,10 @@ sub answer {
   }
   return (401, "X-Error-Message: no token, or a wrong one\r\n", '') unless $authorization eq "Bearer $token";
   return (200, "Content-Type: application/json\r\n", $list) if $target =~ m{^/api/models/\Q$name\E/revision/(main|$commit)\?blobs=true$};
-  if ($target =~ m{^/\Q$name\E/resolve/$commit/(.+)$} && $files{$1}) {
-    my $file = $1;
+  if ($target =~ m{^/\Q$name\E/resolve/$commit/(.+)$} && $files{decoded($1)}) {
+    my ($encoded, $file) = ($1, decoded($1));
     return (200, '', bytes_of($file, 0)) unless $files{$file}{sha256};
-    return (302, "Location: http://$files_host/weights/$file\r\nX-Linked-Etag: \"$files{$file}{sha256}\"\r\n", '');
+    return (302, "Location: http://$files_host/weights/$encoded\r\nX-Linked-Etag: \"$files{$file}{sha256}\"\r\n", '');
   }
   return (404, "X-Error-Code: EntryNotFound\r\n", '');
 }
