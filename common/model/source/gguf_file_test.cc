@@ -148,8 +148,8 @@ TEST_F(GgufFileTest, DamagedFilesAreRefused) {
                 "tensor \"a\" occurs twice");
   ExpectRefused(GgufBytes().AddTensor("a", {6}, 0, f32).AddTensor("b", {6}, 0, f32, 0).Build(),
                 "inside of the tensor before it");
-  ExpectRefused(GgufBytes().SetU32("general.alignment", 24).Build(), "no power of two");
-  ExpectRefused(GgufBytes().SetText("general.alignment", "32").Build(), "no power of two");
+  ExpectRefused(GgufBytes().SetU32("general.alignment", 24).Build(), "expected a power of two");
+  ExpectRefused(GgufBytes().SetText("general.alignment", "32").Build(), "expected a power of two");
   EXPECT_EQ(GgufFile::Open(folder_.File("absent")).status().code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(GgufFile::IsGguf(folder_.File("absent")));
 }
