@@ -205,8 +205,9 @@ TEST_F(ModelTextTest, TheNameSaysWhereWordsAreCut) {
     EXPECT_TRUE(text.ok()) << text.status();
     if (!text.ok()) return std::string();
     EXPECT_EQ(text->config.warnings.size(), pre.empty() ? 1u : 0u);
-    if (pre.empty())
+    if (pre.empty()) {
       EXPECT_THAT(text->config.warnings[0], HasSubstr("has no setting tokenizer.ggml.pre"));
+    }
     std::string cut;
     const std::vector<TokenId> ids = text->tokenizer->Encode(" 1234!a").value();
     for (const TokenId id : ids) {
