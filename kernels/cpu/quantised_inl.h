@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kChunkGroups = 8;  // Groups in a chunk, and in a block of 256 values.
 constexpr int kQuads = kGroupValues / 4;
-constexpr int kDotRows8 = 4;  // activation rows whose sums are in registers
+constexpr int kRegisterRows = 4;  // activation rows whose sums are in registers
 
 // Eight groups of a panel. Lane r is of row r.
 struct Chunk {
@@ -213,7 +213,7 @@ struct BlocksOfQ6K {
 };
 
 // Rows of activations, from the first one and the first group of a chunk on.
-struct Activations8 {
+struct RoundedRows {
   const int8_t* x;
   const float* scale;
   const int32_t* sums;
@@ -224,7 +224,7 @@ struct Activations8 {
 
 // Adds the products of a group with kRows rows of activations to `sum`.
 template <typename Format, int kRows>
-BATON_INLINE void MultiplyGroup(const Ints* w, const Chunk& chunk, int g, const Activations8& in,
+BATON_INLINE void MultiplyGroup(const Ints* w, const Chunk& chunk, int g, const RoundedRows& in,
                                 Vec* sum) {
   constexpr int kHalves = Format::kFactors == 2 ? 2 : 1;
   Ints dot[kRows][kHalves];
@@ -278,10 +278,10 @@ BATON_INLINE void PrefetchNext(const Chunk& chunk, int g) {
   for (ptrdiff_t at = 0; at < kBytes; at += 64) __builtin_prefetch(begin + at, 0, 2);
 }
 
-// Multiplies a chunk, which is unpacked here unless `rows` is null, with kRows rows of activations.
+// Multiplies a chunk with kRows rows of activations. Unpacks it first, unless `rows` is null.
 // Adds the products to `out`, or begins at 0 with `first`.
 template <typename Format, int kRows>
-BATON_INLINE void MultiplyChunk(const char* const* rows, int groups, const Activations8& in,
+BATON_INLINE void MultiplyChunk(const char* const* rows, int groups, const RoundedRows& in,
                                 bool first, Chunk* chunk, float (*out)[kPanel]) {
   Vec sum[kRows];
 #pragma GCC unroll 4
@@ -299,8 +299,8 @@ BATON_INLINE void MultiplyChunk(const char* const* rows, int groups, const Activ
   for (int r = 0; r < kRows; ++r) Store(out[r], sum[r]);
 }
 
-template <typename Format, int kRows = kDotRows8>
-void MultiplyChunkOf(int count, const char* const* rows, int groups, const Activations8& in,
+template <typename Format, int kRows = kRegisterRows>
+void MultiplyChunkOf(int count, const char* const* rows, int groups, const RoundedRows& in,
                      bool first, Chunk* chunk, float (*out)[kPanel]) {
   if constexpr (kRows > 1) {
     if (count < kRows) {
@@ -333,16 +333,16 @@ void QuantisedGemm(const QuantisedTask& task, int m0, int m1, int n0, int n1, ch
       Chunk& chunk = memory->chunk;
       chunk.next = rows[0] + kPanel * task.row_bytes +
                    (g / Format::kBlockGroups * Format::kBlockBytes) * (kPanel - 1);
-      const bool few = m1 - m0 <= kDotRows8;
+      const bool few = m1 - m0 <= kRegisterRows;
       if (!few) {
         Format::Unpack(rows, groups, &chunk, [&](int at, const Ints* w) {
           PrefetchNext<Format>(chunk, at);
           for (int i = 0; i < kQuads; ++i) StoreInts(&chunk.w[at][i], w[i]);
         });
       }
-      for (int m = m0; m < m1; m += kDotRows8) {
-        MultiplyChunkOf<Format>(m1 - m < kDotRows8 ? m1 - m : kDotRows8, few ? rows : nullptr,
-                                groups,
+      for (int m = m0; m < m1; m += kRegisterRows) {
+        MultiplyChunkOf<Format>(m1 - m < kRegisterRows ? m1 - m : kRegisterRows,
+                                few ? rows : nullptr, groups,
                                 {.x = task.x + m * k + g * kGroupValues,
                                  .scale = task.x_scale + m * all_groups + g,
                                  .sums = task.x_sums + 2 * (m * all_groups + g),
@@ -381,3 +381,5 @@ constexpr QuantisedKernels QuantisedTable(const char* name) {
 
 }  // namespace
 }  // namespace baton::cpu
+
+#undef BATON_INLINE

@@ -180,7 +180,7 @@ void WarnOfNoPreTokenizer(const GgufFile& file, std::vector<std::string>* warnin
       "words in another way than in the training of the model; convert the model again"));
 }
 
-// Names settings that nothing has read in a warning.
+// Appends a warning that names the settings that nothing has read, if there are any.
 void WarnOfUnread(const GgufSettings& settings, const std::string& prefix, const std::string& path,
                   std::vector<std::string>* warnings) {
   constexpr size_t kMaxNames = 10;
