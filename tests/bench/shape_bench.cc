@@ -108,7 +108,7 @@ class Measured {
     for (const auto& [flag, tokens] :
          {std::pair("prompt", absl::GetFlag(FLAGS_prompt)),
           std::pair("context", absl::GetFlag(FLAGS_context) + 16),
-          std::pair("depth", absl::GetFlag(FLAGS_depth) + absl::GetFlag(FLAGS_generate))}) {
+          std::pair("depth", absl::GetFlag(FLAGS_depth) + 4 * absl::GetFlag(FLAGS_generate))}) {
       if (tokens <= context) continue;
       RefuseToStart(
           absl::StrCat("--", flag, " needs ", tokens, " tokens; the model has ", context));
