@@ -21,8 +21,17 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr char kHost[] = "127.0.0.1";
-constexpr char kOtherHost[] = "127.0.0.2";
+// Returns a loopback address that no other process uses. Other tests of this machine connect to
+// ports of 127.0.0.1 that were closed a moment ago, and such a port may be a listener's here by
+// now.
+std::string OwnHost(int number) {
+  const int pid = getpid();
+  return absl::StrCat("127.", 64 * number + (pid >> 16) % 64, ".", (pid >> 8) % 256, ".",
+                      pid % 256);
+}
+
+const std::string kHost = OwnHost(1);
+const std::string kOtherHost = OwnHost(2);
 
 SocketAddress At(const std::string& host, int port) {
   sockaddr_storage storage{};
