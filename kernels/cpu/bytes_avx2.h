@@ -54,19 +54,27 @@ inline Ints DotBytes(Ints sum, Ints w, Ints x) {
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-inline void LoadRows(const char* const* rows, ptrdiff_t offset, Ints out[4]) {
-  const auto load = [&](int row) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + offset));
-  };
+[[gnu::always_inline]] inline __m128i Load16(const char* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+
+[[gnu::always_inline]] inline void LoadRows(const RowsOfPanel& rows, ptrdiff_t offset,
+                                            Ints out[4]) {
   Ints in[4];  // Rows i and i + 4.
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) in[i] = _mm256_set_m128i(load(i + 4), load(i));
+  for (int i = 0; i < 4; ++i) {
+    in[i] = _mm256_set_m128i(Load16(rows.At(i + 4) + offset), Load16(rows.At(i) + offset));
+  }
   const Ints a = _mm256_unpacklo_epi32(in[0], in[1]), b = _mm256_unpackhi_epi32(in[0], in[1]);
   const Ints c = _mm256_unpacklo_epi32(in[2], in[3]), d = _mm256_unpackhi_epi32(in[2], in[3]);
   out[0] = _mm256_unpacklo_epi64(a, c);
   out[1] = _mm256_unpackhi_epi64(a, c);
   out[2] = _mm256_unpacklo_epi64(b, d);
   out[3] = _mm256_unpackhi_epi64(b, d);
+}
+
+inline Ints MiddleHalves(Ints low, Ints high) {
+  return _mm256_blend_epi16(Right(low, 16), Left(high, 16), 0xaa);
 }
 
 inline Vec LowerHalves(Ints x) {
@@ -76,10 +84,10 @@ inline Vec LowerHalves(Ints x) {
 }
 inline Vec UpperHalves(Ints x) { return LowerHalves(Right(x, 16)); }
 
-inline Ints LoadFours(const char* const* rows, ptrdiff_t offset) {
+[[gnu::always_inline]] inline Ints LoadFours(const RowsOfPanel& rows, ptrdiff_t offset) {
   const auto load = [&](int row) {
     int32_t four;
-    std::memcpy(&four, rows[row] + offset, sizeof(four));
+    std::memcpy(&four, rows.At(row) + offset, sizeof(four));
     return four;
   };
   return _mm256_set_epi32(load(7), load(6), load(5), load(4), load(3), load(2), load(1), load(0));

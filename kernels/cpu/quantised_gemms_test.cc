@@ -7,6 +7,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/formats/quantised_product.h"
@@ -36,12 +38,12 @@ class QuantisedGemmsTest : public testing::TestWithParam<WeightFormat> {
     }
   }
 
-  static std::vector<std::byte> RandomRows(WeightFormat format, int rows) {
+  static std::vector<std::byte> RandomRows(WeightFormat format, int rows, int inputs) {
     std::mt19937 random(5);
-    std::vector<std::byte> bytes(rows * RowBytes(format, InputsOf(format)));
+    const size_t row = RowBytes(format, inputs);
+    std::vector<std::byte> bytes(rows * row);
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
     // Sums of two products are largest where all bits are set, or all but the sign.
-    const size_t row = RowBytes(format, InputsOf(format));
     std::fill_n(bytes.begin(), row, std::byte{0xff});
     std::fill_n(bytes.begin() + row, row, std::byte{0x80});
     // All scales are finite: no f16 begins with five ones.
@@ -75,33 +77,42 @@ class QuantisedGemmsTest : public testing::TestWithParam<WeightFormat> {
     return x;
   }
 
+  // All NaN are alike.
+  static std::vector<uint32_t> Bits(const std::vector<float>& values) {
+    std::vector<uint32_t> bits;
+    for (const float value : values) {
+      bits.push_back(std::isnan(value) ? ~0u : std::bit_cast<uint32_t>(value));
+    }
+    return bits;
+  }
+
   // Returns in * weight^T + bias, added to ones if `accumulate`.
   static std::vector<float> Gemm(CpuNumerics numerics, int threads, const Matrix& weight, int rows,
                                  bool accumulate,
                                  CpuBackendOptions::Isa isa = CpuBackendOptions::Isa::kPortable) {
     const auto backend = CreateCpuBackend({threads, isa, numerics}).value();
-    const int inputs = weight.cols;
+    const int inputs = weight.cols, outputs = weight.rows;
     const Tensor in = backend->Allocate(rows, inputs).value();
-    const Tensor out = backend->Allocate(rows, kOutputs).value();
-    const std::vector<float> x = Activations(rows, inputs), b = RandomFloats(kOutputs, 2);
+    const Tensor out = backend->Allocate(rows, outputs).value();
+    const std::vector<float> x = Activations(rows, inputs), b = RandomFloats(outputs, 2);
     for (int row = 0; row < rows; ++row) {
       std::memcpy(static_cast<float*>(in.data) + row * in.stride, &x[row * inputs],
                   inputs * sizeof(float));
-      std::fill_n(static_cast<float*>(out.data) + row * out.stride, kOutputs, 1.0f);
+      std::fill_n(static_cast<float*>(out.data) + row * out.stride, outputs, 1.0f);
     }
-    const Matrix bias = {b.data(), WeightFormat::kF32, 1, kOutputs};
+    const Matrix bias = {b.data(), WeightFormat::kF32, 1, outputs};
     const Matrix loaded = backend->LoadWeight(weight).value();
     EXPECT_TRUE(backend->Gemm({in, loaded, bias, accumulate, out}).ok());
     std::vector<float> result;
     for (int row = 0; row < rows; ++row) {
       const float* const from = static_cast<float*>(out.data) + row * out.stride;
-      result.insert(result.end(), from, from + kOutputs);
+      result.insert(result.end(), from, from + outputs);
     }
     return result;
   }
 
   const int inputs_ = InputsOf(GetParam());
-  const std::vector<std::byte> bytes_ = RandomRows(GetParam(), kOutputs);
+  const std::vector<std::byte> bytes_ = RandomRows(GetParam(), kOutputs, inputs_);
   const Matrix weight_ = {bytes_.data(), GetParam(), kOutputs, inputs_};
 };
 
@@ -152,6 +163,34 @@ TEST_P(QuantisedGemmsTest, WithRoundedActivationsTheyAreTheProductsOfTheDefiniti
       }
     }
   }
+}
+
+// The kernels read whole vectors. The page behind these weights can't be read.
+TEST_P(QuantisedGemmsTest, NothingIsReadBehindTheWeights) {
+  const size_t page = sysconf(_SC_PAGESIZE), most = 16 * page;
+  void* const memory =
+      mmap(nullptr, most + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto* const end = static_cast<std::byte*>(memory) + most;
+  ASSERT_EQ(mprotect(end, page, PROT_NONE), 0);
+  const int block = BlockValues(GetParam());
+  for (const int inputs : {block, 3 * block, InputsOf(GetParam())}) {
+    for (const int outputs : {2, 16, 33, 64}) {
+      const std::vector<std::byte> bytes = RandomRows(GetParam(), outputs, inputs);
+      ASSERT_LE(bytes.size(), most);
+      std::copy(bytes.begin(), bytes.end(), end - bytes.size());
+      const Matrix heap = {bytes.data(), GetParam(), outputs, inputs};
+      const Matrix mapped = {end - bytes.size(), GetParam(), outputs, inputs};
+      for (const auto isa : {CpuBackendOptions::Isa::kAvx2, CpuBackendOptions::Isa::kAuto}) {
+        for (const int rows : {1, 8}) {
+          EXPECT_EQ(Bits(Gemm(CpuNumerics::kQ8, 2, mapped, rows, false, isa)),
+                    Bits(Gemm(CpuNumerics::kQ8, 1, heap, rows, false)))
+              << outputs << " outputs of " << inputs << ", " << rows << " rows";
+        }
+      }
+    }
+  }
+  munmap(memory, most + page);
 }
 
 TEST_P(QuantisedGemmsTest, RowsOfAnEmbeddingAreExact) {

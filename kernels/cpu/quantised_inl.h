@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,34 +12,37 @@
 //
 // Weights are used in place. A chunk of eight groups of a panel of rows is unpacked at a time, and
 // multiplied with all rows of activations. A few rows are multiplied with each group while it is in
-// registers; for more rows, the chunk is kept in the cache. The formats' files in kernels/formats
+// registers; for more rows, the chunk is kept in the cache. Eight blocks of every format are whole
+// vectors of 16 bytes. The formats' files in kernels/formats
 // say how a block looks.
 namespace baton::cpu {
 namespace {
 
 constexpr int kChunkGroups = 8;  // Groups in a chunk, and in a block of 256 values.
 constexpr int kQuads = kGroupValues / 4;
-constexpr int kRegisterRows = 4;  // activation rows whose sums are in registers
+constexpr int kRegisterRows = 4;        // activation rows whose sums are in registers
+constexpr int kMaxChunkBytes = 8 * 34;  // bytes of eight groups of a row, of any format
 
-// Eight groups of a panel. Lane r is of row r.
-struct Chunk {
-  Ints w[kChunkGroups][kQuads];  // Each lane has four values, without the format's bias.
-  Vec scale[kChunkGroups];
-  Vec factor[kChunkGroups][2];  // WeightGroup::factor, of each half
-  Vec offset_scale[kChunkGroups];
-  Vec offset_factor[kChunkGroups];
-  const char* next;  // the same groups of the next panel
+// A group of each row of a panel. Lane r is of row r.
+struct Group {
+  Ints w[kQuads];  // Each lane has four values, without the format's bias.
+  Vec scale;
+  Vec factor[2];  // WeightGroup::factor, of each half
+  Vec offset_scale;
+  Vec offset_factor;
 };
 
 struct QuantisedScratch {
-  Chunk chunk;
+  Group chunk[kChunkGroups];
   alignas(64) float sums[kQuantisedRows][kPanel];
+  char last_rows[kPanel][kMaxChunkBytes];
 };
 
+// Returns a byte of each lane.
+inline Ints Byte(Ints x, int byte) { return And(Right(x, 8 * byte), Repeat(255)); }
+inline Ints SignedByte(Ints x, int byte) { return RightSigned(Left(x, 24 - 8 * byte), 24); }
 inline Ints LowerBits(Ints x) { return And(x, Repeat(0x0f0f0f0f)); }
 inline Ints UpperBits(Ints x) { return LowerBits(Right(x, 4)); }
-
-#define BATON_INLINE inline __attribute__((always_inline))
 
 // Each format has
 //   kBias: the number that is subtracted from unpacked bytes
@@ -46,14 +50,12 @@ inline Ints UpperBits(Ints x) { return LowerBits(Right(x, 4)); }
 //   kFactors: the number of factors of a group: 0 (it is 1), 1, or 2 (one of each half)
 //   kOffset, kOffsetFactor: true if a group has an offset, and a factor of the offset
 //   kBlockBytes, kBlockGroups: size of a block
-//   Unpack(rows, groups, chunk, use): reads groups from where `rows` point to, which are whole
-//     blocks. Calls use(g, w) for each in order, with Chunk::w of the group; the rest of `chunk` is
-//     set before.
+//   Unpack(rows, groups, to, use): unpacks groups from where `rows` point to, which are whole
+//     blocks, and calls use(g) after each. Group g is unpacked to to[kKeep ? g : 0]. Reads as much
+//     as whole vectors of 16 bytes hold.
 
 // Unpacks 16 bytes of each row, of which each has the lower bits of values i and i + 16.
-inline void UnpackNibbles(const char* const* rows, ptrdiff_t offset, Ints w[kQuads]) {
-  Ints raw[4];
-  LoadRows(rows, offset, raw);
+[[gnu::always_inline]] inline void UnpackNibbles(const Ints raw[4], Ints w[kQuads]) {
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     w[i] = LowerBits(raw[i]);
@@ -85,29 +87,46 @@ struct SmallBlocks {
   static constexpr int kBlockBytes = kHead + kBitsOf * kGroupValues / 8;
   static constexpr int kBlockGroups = 1;
 
-  template <typename Use>
-  static BATON_INLINE void Unpack(const char* const* rows, int groups, Chunk* chunk,
-                                  const Use& use) {
-    for (int g = 0; g < groups; ++g) {
-      const ptrdiff_t block = g * kBlockBytes;
-      Ints w[kQuads];
-      const Ints head = LoadFours(rows, block);  // the scale, and the offset or two values
-      chunk->scale[g] = LowerHalves(head);
-      if (kHasOffset) chunk->offset_scale[g] = UpperHalves(head);
-      if constexpr (kBitsOf == 8) {
-        LoadRows(rows, block + kHead, w);
-        LoadRows(rows, block + kHead + 16, w + 4);
-#pragma GCC unroll 8
-        for (int i = 0; i < kQuads; ++i) w[i] = Biased(w[i]);
-      } else if constexpr (kBitsOf == 5) {
-        Ints first[4];  // Its first four bytes are the highest bits.
-        LoadRows(rows, block + kHead, first);
-        UnpackNibbles(rows, block + kHead + 4, w);
-        AddFifthBits(first[0], w);
-      } else {
-        UnpackNibbles(rows, block + kHead, w);
+  template <bool kKeep, typename Use>
+  [[gnu::always_inline]] static void Unpack(const RowsOfPanel& rows, int groups, Group* to,
+                                            const Use& use) {
+    Ints in[kChunkGroups * kBlockBytes / 4];  // every four bytes of the chunk
+    UnpackFrom<kKeep, 0>(rows, groups, in, to, use);
+  }
+
+ private:
+  template <bool kKeep, int kGroup, typename Use>
+  [[gnu::always_inline]] static void UnpackFrom(const RowsOfPanel& rows, int groups, Ints* in,
+                                                Group* to, const Use& use) {
+    if constexpr (kGroup < kChunkGroups) {
+      if (kGroup >= groups) return;
+      constexpr int kBegin = kGroup * kBlockBytes, kEnd = kBegin + kBlockBytes;
+#pragma GCC unroll 4
+      for (int byte = (kBegin + 15) / 16 * 16; byte < kEnd; byte += 16) {
+        LoadRows(rows, byte, in + byte / 4);
       }
-      use(g, w);
+      Group& group = to[kKeep ? kGroup : 0];
+      const Ints head = in[kBegin / 4];
+      group.scale = kBegin % 4 == 0 ? LowerHalves(head) : UpperHalves(head);
+      if (kHasOffset) group.offset_scale = UpperHalves(head);
+      constexpr int kFours = (kBlockBytes - kHead) / 4;
+      Ints fours[kFours];
+#pragma GCC unroll 8
+      for (int i = 0; i < kFours; ++i) {
+        const Ints* const from = in + (kBegin + kHead) / 4 + i;
+        fours[i] = (kBegin + kHead) % 4 == 0 ? from[0] : MiddleHalves(from[0], from[1]);
+      }
+      if constexpr (kBitsOf == 8) {
+#pragma GCC unroll 8
+        for (int i = 0; i < kQuads; ++i) group.w[i] = Biased(fours[i]);
+      } else if constexpr (kBitsOf == 5) {
+        UnpackNibbles(fours + 1, group.w);
+        AddFifthBits(fours[0], group.w);
+      } else {
+        UnpackNibbles(fours, group.w);
+      }
+      use(kGroup);
+      UnpackFrom<kKeep, kGroup + 1>(rows, groups, in, to, use);
     }
   }
 };
@@ -123,52 +142,45 @@ struct BlocksOfK {
   static constexpr int kBlockBytes = kHead + 128;
   static constexpr int kBlockGroups = 8;
 
-  template <typename Use>
-  static BATON_INLINE void Unpack(const char* const* rows, int, Chunk* chunk, const Use& use) {
+  template <bool kKeep, typename Use>
+  [[gnu::always_inline]] static void Unpack(const RowsOfPanel& rows, int, Group* to,
+                                            const Use& use) {
     Ints head[4];  // both scales, and the 12 bytes of k_scales.h
     LoadRows(rows, 0, head);
     const Vec scale = LowerHalves(head[0]);
     const Vec offset = Sub(Zero(), UpperHalves(head[0]));
-    for (int g = 0; g < kChunkGroups; ++g) {
-      const int shift = 8 * (g % 4);
-      Ints factor, offset_factor;
-      if (g < 4) {
-        factor = And(Right(head[1], shift), Repeat(63));
-        offset_factor = And(Right(head[2], shift), Repeat(63));
-      } else {
-        const auto high = [&](Ints from) {
-          return Left(And(Right(from, shift + 6), Repeat(3)), 4);
-        };
-        factor = Or(And(Right(head[3], shift), Repeat(15)), high(head[1]));
-        offset_factor = Or(And(Right(head[3], shift + 4), Repeat(15)), high(head[2]));
-      }
-      chunk->scale[g] = scale;
-      chunk->factor[g][0] = ToFloats(factor);
-      chunk->offset_scale[g] = offset;
-      chunk->offset_factor[g] = ToFloats(offset_factor);
-    }
+    // Each lane has the factors of four groups.
+    const Ints six_bits = Repeat(0x3f3f3f3f), two_bits = Repeat(0x30303030);
+    const Ints factors[2] = {And(head[1], six_bits),
+                             Or(LowerBits(head[3]), And(Right(head[1], 2), two_bits))};
+    const Ints offset_factors[2] = {And(head[2], six_bits),
+                                    Or(UpperBits(head[3]), And(Right(head[2], 2), two_bits))};
     Ints fifth[kQuads];
     if (kFiveBits) {
       LoadRows(rows, 16, fifth);
       LoadRows(rows, 32, fifth + 4);
     }
+#pragma GCC unroll 4
     for (int pair = 0; pair < 4; ++pair) {
       Ints raw[kQuads];
       LoadRows(rows, kHead + 32 * pair, raw);
       LoadRows(rows, kHead + 32 * pair + 16, raw + 4);
-      Ints w[kQuads];
+#pragma GCC unroll 2
+      for (int upper = 0; upper < 2; ++upper) {
+        const int g = 2 * pair + upper;
+        Group& group = to[kKeep ? g : 0];
+        group.scale = scale;
+        group.factor[0] = ToFloats(Byte(factors[g / 4], g % 4));
+        group.offset_scale = offset;
+        group.offset_factor = ToFloats(Byte(offset_factors[g / 4], g % 4));
 #pragma GCC unroll 8
-      for (int i = 0; i < kQuads; ++i) {
-        w[i] = LowerBits(raw[i]);
-        if (kFiveBits) w[i] = AddHighBits(w[i], fifth[i], Repeat(0x01010101 << 2 * pair));
+        for (int i = 0; i < kQuads; ++i) {
+          Ints w = upper ? UpperBits(raw[i]) : LowerBits(raw[i]);
+          if (kFiveBits) w = AddHighBits(w, fifth[i], Repeat(0x01010101 << g));
+          group.w[i] = w;
+        }
+        use(g);
       }
-      use(2 * pair, w);
-#pragma GCC unroll 8
-      for (int i = 0; i < kQuads; ++i) {
-        w[i] = UpperBits(raw[i]);
-        if (kFiveBits) w[i] = AddHighBits(w[i], fifth[i], Repeat(0x02020202 << 2 * pair));
-      }
-      use(2 * pair + 1, w);
     }
   }
 };
@@ -181,32 +193,35 @@ struct BlocksOfQ6K {
   static constexpr int kBlockBytes = 210;
   static constexpr int kBlockGroups = 8;
 
-  template <typename Use>
-  static BATON_INLINE void Unpack(const char* const* rows, int, Chunk* chunk, const Use& use) {
+  template <bool kKeep, typename Use>
+  [[gnu::always_inline]] static void Unpack(const RowsOfPanel& rows, int, Group* to,
+                                            const Use& use) {
     Ints factors[4];  // signed bytes, one for each half of a group
     LoadRows(rows, 192, factors);
     const Vec scale = UpperHalves(LoadFours(rows, 206));
-    for (int g = 0; g < kChunkGroups; ++g) {
-      chunk->scale[g] = scale;
-      for (int half = 0; half < 2; ++half) {
-        const int byte = 2 * (g % 2) + half;
-        chunk->factor[g][half] = ToFloats(RightSigned(Left(factors[g / 2], 24 - 8 * byte), 24));
-      }
-    }
+#pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       Ints high[kQuads], low[2][kQuads];
       LoadRows(rows, 128 + 32 * half, high);
       LoadRows(rows, 128 + 32 * half + 16, high + 4);
+#pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) LoadRows(rows, 64 * half + 16 * i, low[i / 2] + i % 2 * 4);
+#pragma GCC unroll 4
       for (int quarter = 0; quarter < 4; ++quarter) {
-        Ints w[kQuads];
+        const int g = 4 * half + quarter;
+        Group& group = to[kKeep ? g : 0];
+        group.scale = scale;
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; ++i) {
+          group.factor[i] = ToFloats(SignedByte(factors[g / 2], 2 * (g % 2) + i));
+        }
 #pragma GCC unroll 8
         for (int i = 0; i < kQuads; ++i) {
           const Ints pair = low[quarter % 2][i];
           const Ints two = And(Right(high[i], 2 * quarter), Repeat(0x03030303));
-          w[i] = Or(quarter < 2 ? LowerBits(pair) : UpperBits(pair), Left(two, 4));
+          group.w[i] = Or(quarter < 2 ? LowerBits(pair) : UpperBits(pair), Left(two, 4));
         }
-        use(4 * half + quarter, w);
+        use(g);
       }
     }
   }
@@ -224,8 +239,8 @@ struct RoundedRows {
 
 // Adds the products of a group with kRows rows of activations to `sum`.
 template <typename Format, int kRows>
-BATON_INLINE void MultiplyGroup(const Ints* w, const Chunk& chunk, int g, const RoundedRows& in,
-                                Vec* sum) {
+[[gnu::always_inline]] inline void MultiplyGroup(const Group& group, int g, const RoundedRows& in,
+                                                 Vec* sum) {
   constexpr int kHalves = Format::kFactors == 2 ? 2 : 1;
   Ints dot[kRows][kHalves];
   const int32_t* sums[kRows];
@@ -248,7 +263,7 @@ BATON_INLINE void MultiplyGroup(const Ints* w, const Chunk& chunk, int g, const 
       int32_t four;
       std::memcpy(&four, in.x + r * in.k + g * kGroupValues + 4 * i, sizeof(four));
       Ints& to = dot[r][kHalves == 2 ? i / 4 : 0];
-      to = DotBytes<Format::kSigned>(to, w[i], Repeat(four));
+      to = DotBytes<Format::kSigned>(to, group.w[i], Repeat(four));
     }
   }
 #pragma GCC unroll 4
@@ -256,62 +271,69 @@ BATON_INLINE void MultiplyGroup(const Ints* w, const Chunk& chunk, int g, const 
     const Vec x_scale = Broadcast(in.scale[r * in.groups() + g]);
     Vec product = ToFloats(dot[r][0]);
     // All of these are integers that floats hold exactly.
-    if constexpr (Format::kFactors > 0) product = Mul(product, chunk.factor[g][0]);
+    if constexpr (Format::kFactors > 0) product = Mul(product, group.factor[0]);
     if constexpr (kHalves == 2) {
-      product = Fma(ToFloats(dot[r][1]), chunk.factor[g][1], product);
+      product = Fma(ToFloats(dot[r][1]), group.factor[1], product);
     }
-    sum[r] = Fma(Mul(chunk.scale[g], x_scale), product, sum[r]);
+    sum[r] = Fma(Mul(group.scale, x_scale), product, sum[r]);
     if constexpr (Format::kOffset) {
       Vec of_offset = Broadcast(static_cast<float>(sums[r][0] + sums[r][1]));
-      if constexpr (Format::kOffsetFactor) of_offset = Mul(of_offset, chunk.offset_factor[g]);
-      sum[r] = Fma(Mul(chunk.offset_scale[g], x_scale), of_offset, sum[r]);
+      if constexpr (Format::kOffsetFactor) of_offset = Mul(of_offset, group.offset_factor);
+      sum[r] = Fma(Mul(group.offset_scale, x_scale), of_offset, sum[r]);
     }
   }
 }
 
-// Prefetches what a group takes in the next panel into the second level of the cache: the first one
-// would have to wait for it.
+// Prefetches what group g of a chunk takes in the next panel, whose part of this chunk begins at
+// `next`, into the second level of the cache: the first one would have to wait for it.
 template <typename Format>
-BATON_INLINE void PrefetchNext(const Chunk& chunk, int g) {
+[[gnu::always_inline]] inline void PrefetchNext(const char* next, int g) {
   constexpr ptrdiff_t kBytes = Format::kBlockBytes * kPanel / Format::kBlockGroups;
-  const char* const begin = chunk.next + g * kBytes;
-  for (ptrdiff_t at = 0; at < kBytes; at += 64) __builtin_prefetch(begin + at, 0, 2);
+  // Otherwise the compiler may move the prefetches of all groups to one place, where they fill the
+  // queue of loads.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  for (ptrdiff_t at = 0; at < kBytes; at += 64) __builtin_prefetch(next + g * kBytes + at, 0, 2);
 }
 
-// Multiplies a chunk with kRows rows of activations. Unpacks it first, unless `rows` is null.
-// Adds the products to `out`, or begins at 0 with `first`.
+// A chunk of a panel. It is unpacked already if `unpacked` isn't null.
+struct ChunkOfPanel {
+  RowsOfPanel rows;
+  const char* next;  // the same groups of the next panel
+  int groups;
+  bool first;  // Sums begin at 0.
+  const Group* unpacked;
+};
+
+// Adds the products of a chunk with kRows rows of activations to `out`.
 template <typename Format, int kRows>
-BATON_INLINE void MultiplyChunk(const char* const* rows, int groups, const RoundedRows& in,
-                                bool first, Chunk* chunk, float (*out)[kPanel]) {
+[[gnu::always_inline]] inline void MultiplyChunk(const ChunkOfPanel& chunk, const RoundedRows& in,
+                                                 float (*out)[kPanel]) {
   Vec sum[kRows];
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) sum[r] = first ? Zero() : Load(out[r]);
-  if (rows != nullptr) {
-    Format::Unpack(
-        rows, groups, chunk, [&](int g, const Ints* w) __attribute__((always_inline)) {
-          PrefetchNext<Format>(*chunk, g);
-          MultiplyGroup<Format, kRows>(w, *chunk, g, in, sum);
+  for (int r = 0; r < kRows; ++r) sum[r] = chunk.first ? Zero() : Load(out[r]);
+  if (chunk.unpacked == nullptr) {
+    Group group;
+    Format::template Unpack<false>(
+        chunk.rows, chunk.groups, &group, [&](int g) __attribute__((always_inline)) {
+          PrefetchNext<Format>(chunk.next, g);
+          MultiplyGroup<Format, kRows>(group, g, in, sum);
         });
   } else {
-    for (int g = 0; g < groups; ++g) MultiplyGroup<Format, kRows>(chunk->w[g], *chunk, g, in, sum);
+    for (int g = 0; g < chunk.groups; ++g) {
+      MultiplyGroup<Format, kRows>(chunk.unpacked[g], g, in, sum);
+    }
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) Store(out[r], sum[r]);
 }
 
 template <typename Format, int kRows = kRegisterRows>
-void MultiplyChunkOf(int count, const char* const* rows, int groups, const RoundedRows& in,
-                     bool first, Chunk* chunk, float (*out)[kPanel]) {
+[[gnu::noinline]] void MultiplyChunkOf(int count, const ChunkOfPanel& chunk, const RoundedRows& in,
+                                       float (*out)[kPanel]) {
   if constexpr (kRows > 1) {
-    if (count < kRows) {
-      return MultiplyChunkOf<Format, kRows - 1>(count, rows, groups, in, first, chunk, out);
-    }
+    if (count < kRows) return MultiplyChunkOf<Format, kRows - 1>(count, chunk, in, out);
   }
-  if (rows != nullptr) {
-    MultiplyChunk<Format, kRows>(rows, groups, in, first, chunk, out);
-  } else {
-    MultiplyChunk<Format, kRows>(nullptr, groups, in, first, chunk, out);
-  }
+  MultiplyChunk<Format, kRows>(chunk, in, out);
 }
 
 template <typename Format>
@@ -320,36 +342,39 @@ void QuantisedGemm(const QuantisedTask& task, int m0, int m1, int n0, int n1, ch
   const ptrdiff_t k = task.k, all_groups = k / kGroupValues;
   for (int n = n0; n < n1; n += kPanel) {
     const int outputs = n1 - n < kPanel ? n1 - n : kPanel;
-    const char* rows[kPanel];
-    // The lanes behind the last row repeat it.
-    for (int r = 0; r < kPanel; ++r) {
-      rows[r] = task.w + (n + (r < outputs ? r : outputs - 1)) * task.row_bytes;
-    }
+    const char* const panel = task.w + n * task.row_bytes;
     for (ptrdiff_t g = 0; g < all_groups; g += kChunkGroups) {
       const int groups =
           static_cast<int>(all_groups - g < kChunkGroups ? all_groups - g : kChunkGroups);
       const ptrdiff_t bytes = groups / Format::kBlockGroups * Format::kBlockBytes;
+      const ptrdiff_t before = g / Format::kBlockGroups * Format::kBlockBytes;
       // The next panel follows this one.
-      Chunk& chunk = memory->chunk;
-      chunk.next = rows[0] + kPanel * task.row_bytes +
-                   (g / Format::kBlockGroups * Format::kBlockBytes) * (kPanel - 1);
-      const bool few = m1 - m0 <= kRegisterRows;
-      if (!few) {
-        Format::Unpack(rows, groups, &chunk, [&](int at, const Ints* w) {
-          PrefetchNext<Format>(chunk, at);
-          for (int i = 0; i < kQuads; ++i) StoreInts(&chunk.w[at][i], w[i]);
-        });
+      ChunkOfPanel chunk = {.rows = RowsOfPanel(panel + before, task.row_bytes),
+                            .next = panel + kPanel * task.row_bytes + before * kPanel,
+                            .groups = groups,
+                            .first = g == 0,
+                            .unpacked = nullptr};
+      if (n + kPanel > n1 || (n + kPanel == n1 && groups < kChunkGroups)) {
+        // There is nothing to read behind the last row. The lanes behind it repeat it.
+        for (int r = 0; r < kPanel; ++r) {
+          const int row = r < outputs ? r : outputs - 1;
+          std::memcpy(memory->last_rows[r], panel + row * task.row_bytes + before, bytes);
+        }
+        chunk.rows = RowsOfPanel(memory->last_rows[0], kMaxChunkBytes);
+      }
+      if (m1 - m0 > kRegisterRows) {
+        Format::template Unpack<true>(chunk.rows, groups, memory->chunk,
+                                      [&](int at) { PrefetchNext<Format>(chunk.next, at); });
+        chunk.unpacked = memory->chunk;
       }
       for (int m = m0; m < m1; m += kRegisterRows) {
-        MultiplyChunkOf<Format>(m1 - m < kRegisterRows ? m1 - m : kRegisterRows,
-                                few ? rows : nullptr, groups,
+        MultiplyChunkOf<Format>(m1 - m < kRegisterRows ? m1 - m : kRegisterRows, chunk,
                                 {.x = task.x + m * k + g * kGroupValues,
                                  .scale = task.x_scale + m * all_groups + g,
                                  .sums = task.x_sums + 2 * (m * all_groups + g),
                                  .k = k},
-                                g == 0, &chunk, memory->sums + (m - m0));
+                                memory->sums + (m - m0));
       }
-      for (int r = 0; r < kPanel; ++r) rows[r] += bytes;
     }
     const Vec bias = task.bias != nullptr ? LoadFirst(task.bias + n, outputs) : Zero();
     for (int m = m0; m < m1; ++m) {
@@ -381,5 +406,3 @@ constexpr QuantisedKernels QuantisedTable(const char* name) {
 
 }  // namespace
 }  // namespace baton::cpu
-
-#undef BATON_INLINE

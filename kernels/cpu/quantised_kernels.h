@@ -32,6 +32,19 @@ struct QuantisedTask {
   bool accumulate;
 };
 
+// Up to 16 rows of weights, from one place of each on. The address of every row is one
+// instruction's operand, so that all of them fit into registers.
+struct RowsOfPanel {
+  RowsOfPanel(const char* first, ptrdiff_t bytes)
+      : fours{first, first + 4 * bytes, first + 8 * bytes, first + 12 * bytes},
+        one(bytes),
+        three(3 * bytes) {}
+  const char* At(int row) const { return fours[row / 4] + (row % 4 == 3 ? three : row % 4 * one); }
+
+  const char* fours[4];  // every fourth row
+  ptrdiff_t one, three;  // bytes of so many rows
+};
+
 struct QuantisedKernels {
   const char* name;  // name of the instructions
   int panel_rows;    // number of weight rows computed together
