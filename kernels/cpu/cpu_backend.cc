@@ -360,14 +360,21 @@ class CpuBackend final : public Backend {
     const int rows =
         static_cast<int>(std::min<int64_t>((n + wanted - 1) / wanted, max_rows) + panel - 1) /
         panel * panel;
-    pieces_.clear();
+    in_order_.clear();
     for (size_t i = 0; i < products.size(); ++i) {
       const int outputs = products[i].weight.rows;
       for (int n0 = 0; n0 < outputs; n0 += rows) {
         for (int m0 = 0; m0 < m; m0 += block) {
-          pieces_.push_back({i, n0, std::min(outputs, n0 + rows), m0, std::min(m, m0 + block)});
+          in_order_.push_back({i, n0, std::min(outputs, n0 + rows), m0, std::min(m, m0 + block)});
         }
       }
+    }
+    // Threads that take turns take pieces that follow one another: kernels prefetch the weights
+    // behind those of their piece.
+    const size_t threads = team_.threads(), each = (in_order_.size() + threads - 1) / threads;
+    pieces_.clear();
+    for (size_t i = 0; i < each; ++i) {
+      for (size_t at = i; at < in_order_.size(); at += each) pieces_.push_back(in_order_[at]);
     }
     return alone;
   }
@@ -630,7 +637,7 @@ class CpuBackend final : public Backend {
   std::vector<ActivationGroup> activations_;  // [rows, groups], for the plain implementation
   std::vector<std::vector<WeightGroup>> thread_groups_;  // per thread: one row of its weights
   std::vector<Product> products_;
-  std::vector<Piece> pieces_;
+  std::vector<Piece> in_order_, pieces_;
   std::vector<AttentionTask> tasks_;
   std::vector<Span> spans_;
   std::vector<size_t> first_span_;
