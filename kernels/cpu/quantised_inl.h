@@ -21,6 +21,7 @@ namespace {
 constexpr int kChunkGroups = 8;  // Groups in a chunk, and in a block of 256 values.
 constexpr int kQuads = kGroupValues / 4;
 constexpr int kRegisterRows = 4;        // activation rows whose sums are in registers
+constexpr int kRowsAhead = 32;          // rows from a panel to the one that is prefetched meanwhile
 constexpr int kMaxChunkBytes = 8 * 34;  // bytes of eight groups of a row, of any format
 
 // A group of each row of a panel. Lane r is of row r.
@@ -284,21 +285,21 @@ template <typename Format, int kRows>
   }
 }
 
-// Prefetches what group g of a chunk takes in the next panel, whose part of this chunk begins at
-// `next`, into the second level of the cache: the first one would have to wait for it.
+// Prefetches what group g of a chunk takes in a later panel, whose part of this chunk begins at
+// `ahead`, into the second level of the cache: the first one would have to wait for it.
 template <typename Format>
-[[gnu::always_inline]] inline void PrefetchNext(const char* next, int g) {
+[[gnu::always_inline]] inline void PrefetchGroup(const char* ahead, int g) {
   constexpr ptrdiff_t kBytes = Format::kBlockBytes * kPanel / Format::kBlockGroups;
   // Otherwise the compiler may move the prefetches of all groups to one place, where they fill the
   // queue of loads.
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  for (ptrdiff_t at = 0; at < kBytes; at += 64) __builtin_prefetch(next + g * kBytes + at, 0, 2);
+  for (ptrdiff_t at = 0; at < kBytes; at += 64) __builtin_prefetch(ahead + g * kBytes + at, 0, 2);
 }
 
 // A chunk of a panel. It is unpacked already if `unpacked` isn't null.
 struct ChunkOfPanel {
   RowsOfPanel rows;
-  const char* next;  // the same groups of the next panel
+  const char* ahead;  // the same groups of the panel that is prefetched
   int groups;
   bool first;  // Sums begin at 0.
   const Group* unpacked;
@@ -315,7 +316,7 @@ template <typename Format, int kRows>
     Group group;
     Format::template Unpack<false>(
         chunk.rows, chunk.groups, &group, [&](int g) __attribute__((always_inline)) {
-          PrefetchNext<Format>(chunk.next, g);
+          PrefetchGroup<Format>(chunk.ahead, g);
           MultiplyGroup<Format, kRows>(group, g, in, sum);
         });
   } else {
@@ -348,9 +349,8 @@ void QuantisedGemm(const QuantisedTask& task, int m0, int m1, int n0, int n1, ch
           static_cast<int>(all_groups - g < kChunkGroups ? all_groups - g : kChunkGroups);
       const ptrdiff_t bytes = groups / Format::kBlockGroups * Format::kBlockBytes;
       const ptrdiff_t before = g / Format::kBlockGroups * Format::kBlockBytes;
-      // The next panel follows this one.
       ChunkOfPanel chunk = {.rows = RowsOfPanel(panel + before, task.row_bytes),
-                            .next = panel + kPanel * task.row_bytes + before * kPanel,
+                            .ahead = panel + kRowsAhead * task.row_bytes + before * kPanel,
                             .groups = groups,
                             .first = g == 0,
                             .unpacked = nullptr};
@@ -364,7 +364,7 @@ void QuantisedGemm(const QuantisedTask& task, int m0, int m1, int n0, int n1, ch
       }
       if (m1 - m0 > kRegisterRows) {
         Format::template Unpack<true>(chunk.rows, groups, memory->chunk,
-                                      [&](int at) { PrefetchNext<Format>(chunk.next, at); });
+                                      [&](int at) { PrefetchGroup<Format>(chunk.ahead, at); });
         chunk.unpacked = memory->chunk;
       }
       for (int m = m0; m < m1; m += kRegisterRows) {
