@@ -28,6 +28,7 @@
 #include "common/model/model_folder.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/bench/random_checkpoint.h"
+#include "tests/bench/timed_backend.h"
 #include "tests/bench/yardsticks.h"
 #include "tests/cluster/cluster.h"
 
@@ -49,6 +50,7 @@ ABSL_FLAG(int, depth, 16, "tokens of each sequence before those that are generat
 ABSL_FLAG(std::vector<std::string>, batches, {"8"},
           "numbers of sequences in a step that are measured beside 1, each 2 to 256");
 ABSL_FLAG(int, context, 4096, "tokens before the token whose attention is measured, 1 to 8000");
+ABSL_FLAG(bool, operations, false, "measure each kind of operation of a step of 1, too");
 ABSL_FLAG(
     std::string, llama, "",
     "folder with llama-bench and llama-batched-bench, to measure llama.cpp too; needs --gguf");
@@ -98,8 +100,8 @@ class Measured {
       format = opened->checkpoint->MatrixFormat();
     }
     const CpuNumerics numerics = OrRefuse(ParseCpuNumerics(absl::GetFlag(FLAGS_numerics), format));
-    backend_ = OrRefuse(CreateCpuBackend(
-        {.threads = absl::GetFlag(FLAGS_threads), .isa = IsaFlag(), .numerics = numerics}));
+    backend_ = std::make_unique<TimedBackend>(OrRefuse(CreateCpuBackend(
+        {.threads = absl::GetFlag(FLAGS_threads), .isa = IsaFlag(), .numerics = numerics})));
     model_ = opened ? OrRefuse(Model::Load(*std::move(opened), backend_.get()))
                     : OrRefuse(Model::WithRandomWeights(OrRefuse(ReadModelConfig(folder)), kSeed,
                                                         backend_.get()));
@@ -143,6 +145,7 @@ class Measured {
   double Decode(int batch) {
     const int steps = absl::GetFlag(FLAGS_generate), depth = absl::GetFlag(FLAGS_depth);
     for (int i = 0; i < batch; ++i) Run({Some(i, depth, 0)});
+    backend_->Take();
     const double start = Seconds();
     for (int step = 0; step < steps; ++step) {
       std::vector<Part> parts;
@@ -150,6 +153,26 @@ class Measured {
       Run(parts);
     }
     return (Seconds() - start) / steps;
+  }
+
+  // Prints how many microseconds each kind of operation takes in a step of 1.
+  void PrintOperations(double read_rate) {
+    const double all = 1e6 * Decode(1);
+    const auto times = backend_->Take();
+    const int steps = absl::GetFlag(FLAGS_generate);
+    double rest = all;
+    std::printf("\na step of 1, us%20s%12s%12s%20s\n", "calls", "time", "share",
+                "of the read rate");
+    for (const auto& [name, time] : times) {
+      const double us = 1e6 * time.seconds / steps;
+      rest -= us;
+      std::printf("%-20s%15.1f%12.1f%11.1f%%", name.c_str(),
+                  static_cast<double>(time.calls) / steps, us, 100 * us / all);
+      if (time.weight_bytes > 0)
+        std::printf("%20.2f", time.weight_bytes / time.seconds / read_rate);
+      std::printf("\n");
+    }
+    std::printf("%-35s%12.1f%11.1f%%\n", "rest", rest, 100 * rest / all);
   }
 
   // Returns the bytes of KV per second that attention reads for one token with a long context. Uses
@@ -201,7 +224,7 @@ class Measured {
     }
   }
 
-  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<TimedBackend> backend_;
   std::unique_ptr<const Model> model_;
   KvLayout layout_;
   std::vector<uint16_t> pool_;
@@ -414,6 +437,7 @@ int Main() {
     std::fflush(stdout);
   }
   Print(batches, figures);
+  if (absl::GetFlag(FLAGS_operations)) ours.PrintOperations(1e9 * Median(figures["read"]));
   return 0;
 }
 
