@@ -167,17 +167,17 @@ TEST_P(QuantisedGemmsTest, WithRoundedActivationsTheyAreTheProductsOfTheDefiniti
 
 // The kernels read whole vectors. The page behind these weights can't be read.
 TEST_P(QuantisedGemmsTest, NothingIsReadBehindTheWeights) {
-  const size_t page = sysconf(_SC_PAGESIZE), most = 16 * page;
+  const size_t page = sysconf(_SC_PAGESIZE), room = 16 * page;
   void* const memory =
-      mmap(nullptr, most + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      mmap(nullptr, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
-  auto* const end = static_cast<std::byte*>(memory) + most;
+  auto* const end = static_cast<std::byte*>(memory) + room;
   ASSERT_EQ(mprotect(end, page, PROT_NONE), 0);
   const int block = BlockValues(GetParam());
   for (const int inputs : {block, 3 * block, InputsOf(GetParam())}) {
     for (const int outputs : {2, 16, 33, 64}) {
       const std::vector<std::byte> bytes = RandomRows(GetParam(), outputs, inputs);
-      ASSERT_LE(bytes.size(), most);
+      ASSERT_LE(bytes.size(), room);
       std::copy(bytes.begin(), bytes.end(), end - bytes.size());
       const Matrix heap = {bytes.data(), GetParam(), outputs, inputs};
       const Matrix mapped = {end - bytes.size(), GetParam(), outputs, inputs};
@@ -190,7 +190,7 @@ TEST_P(QuantisedGemmsTest, NothingIsReadBehindTheWeights) {
       }
     }
   }
-  munmap(memory, most + page);
+  munmap(memory, room + page);
 }
 
 TEST_P(QuantisedGemmsTest, RowsOfAnEmbeddingAreExact) {
