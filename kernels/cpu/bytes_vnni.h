@@ -27,6 +27,7 @@ inline Ints LoadInts(const void* p) { return _mm512_load_si512(p); }
 inline void StoreInts(void* p, Ints x) { _mm512_store_si512(p, x); }
 inline Ints And(Ints a, Ints b) { return _mm512_and_si512(a, b); }
 inline Ints Or(Ints a, Ints b) { return _mm512_or_si512(a, b); }
+inline Ints Add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 inline Ints Right(Ints x, int bits) { return _mm512_srli_epi32(x, bits); }
 inline Ints Left(Ints x, int bits) { return _mm512_slli_epi32(x, bits); }
 inline Ints RightSigned(Ints x, int bits) { return _mm512_srai_epi32(x, bits); }

@@ -480,15 +480,17 @@ class CpuBackend final : public Backend {
   void MultiplyQuantised(const Tensor& in, absl::Span<const Product> products) {
     const int m = in.rows;
     const ptrdiff_t k = in.cols, groups = k / kGroupValues;
+    const bool few = m <= kFewQuantisedRows && quantised_->for_few != nullptr;
+    const QuantisedKernels& kernels = few ? *quantised_->for_few : *quantised_;
     // Three parts: the values, the scale of each group, and the sums of its halves.
     float* const scales = rounded_.Floats(m * groups * (3 + kGroupValues / sizeof(float)));
     auto* const sums = reinterpret_cast<int32_t*>(scales + m * groups);
     auto* const x = reinterpret_cast<int8_t*>(sums + 2 * m * groups);
     ForRows(m, in.cols, [&](int row, int) {
-      quantised_->quantise(Row(in, row), k, x + row * k, scales + row * groups,
-                           sums + 2 * row * groups);
+      kernels.quantise(Row(in, row), k, x + row * k, scales + row * groups,
+                       sums + 2 * row * groups);
     });
-    const bool alone = Cut(products, m, quantised_->panel_rows, 1 << 30, kQuantisedRows);
+    const bool alone = Cut(products, m, kernels.panel_rows, 1 << 30, kQuantisedRows);
     Run(static_cast<int>(pieces_.size()), alone, [&](int item, int thread) {
       const Piece& piece = pieces_[item];
       const Product& product = products[piece.product];
@@ -503,9 +505,8 @@ class CpuBackend final : public Backend {
           .out = product.out,
           .out_stride = product.out_stride,
           .accumulate = product.accumulate};
-      float* const scratch =
-          thread_scratch_[thread].Floats(quantised_->scratch_bytes / sizeof(float));
-      quantised_->gemm[static_cast<int>(product.weight.format) - kFirstBlocks](
+      float* const scratch = thread_scratch_[thread].Floats(kernels.scratch_bytes / sizeof(float));
+      kernels.gemm[static_cast<int>(product.weight.format) - kFirstBlocks](
           task, piece.m0, piece.m1, piece.n0, piece.n1, reinterpret_cast<char*>(scratch));
     });
   }

@@ -74,10 +74,25 @@ absl::StatusOr<const Bf16Kernels*> ChoosePairDot(Isa isa) {
   return &kPairDotAvx512;
 }
 
+bool ByteTilesMultiplyAsSaid() {
+  static const bool as_said = MultipliesAs(kQuantisedAmx, kQuantisedVnni);
+  return as_said;
+}
+
 // The bits are those of plain code, whatever the instructions are.
-const QuantisedKernels* ChooseQuantised(Isa isa) {
+absl::StatusOr<const QuantisedKernels*> ChooseQuantised(Isa isa) {
+  const InstructionSets& host = HostInstructionSets();
   if (isa == Isa::kPortable) return nullptr;
-  return isa != Isa::kAvx2 && HostInstructionSets().avx512_vnni ? &kQuantisedVnni : &kQuantisedAvx2;
+  if (isa == Isa::kAvx2 || !host.avx512_vnni) {
+    if (isa == Isa::kAvx2 || isa == Isa::kAuto) return &kQuantisedAvx2;
+    return absl::FailedPreconditionError("this processor has no AVX-512 VNNI");
+  }
+  const bool tiles = host.amx_int8 && ByteTilesMultiplyAsSaid();
+  if (isa == Isa::kAmx && !tiles) {
+    return absl::FailedPreconditionError(
+        "this processor has no AMX int8 tiles, or the operating system does not allow them");
+  }
+  return isa != Isa::kAvx512 && tiles ? &kQuantisedAmx : &kQuantisedVnni;
 }
 
 struct Free {
@@ -129,6 +144,45 @@ bool SumsAs(const Bf16Kernels& kernels, const Bf16Kernels& plain) {
   return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
+bool MultipliesAs(const QuantisedKernels& a, const QuantisedKernels& b) {
+  // One block for each output, and two tiles of rows: a whole one and a part.
+  constexpr int kRows = 20, kCols = 16, kInputs = 256, kGroups = kInputs / kGroupValues;
+  constexpr ptrdiff_t kBlockBytes = 210, kScaleAt = 208;  // in a block of q6_k
+  std::mt19937 random(2);
+  std::vector<char> w(kCols * kBlockBytes);
+  for (char& byte : w) byte = static_cast<char>(random());
+  constexpr uint16_t kScale = 0x2c00;
+  for (int n = 0; n < kCols; ++n) {
+    std::memcpy(&w[n * kBlockBytes + kScaleAt], &kScale, sizeof(kScale));
+  }
+  std::vector<float> in(kRows * kInputs);
+  for (float& value : in) value = static_cast<float>(random() % 2001) - 1000;
+  const auto run = [&](const QuantisedKernels& kernels) {
+    std::vector<int8_t> x(kRows * kInputs);
+    std::vector<float> scales(kRows * kGroups), out(kRows * kCols);
+    std::vector<int32_t> sums(2 * kRows * kGroups);
+    for (int m = 0; m < kRows; ++m) {
+      kernels.quantise(&in[m * kInputs], kInputs, &x[m * kInputs], &scales[m * kGroups],
+                       &sums[2 * m * kGroups]);
+    }
+    const auto scratch = Aligned(kernels.scratch_bytes);
+    kernels.gemm[static_cast<int>(Blocks::kQ6_K)]({.x = x.data(),
+                                                   .x_scale = scales.data(),
+                                                   .x_sums = sums.data(),
+                                                   .k = kInputs,
+                                                   .w = w.data(),
+                                                   .row_bytes = kBlockBytes,
+                                                   .bias = nullptr,
+                                                   .out = out.data(),
+                                                   .out_stride = kCols,
+                                                   .accumulate = false},
+                                                  0, kRows, 0, kCols, scratch.get());
+    return out;
+  };
+  const auto of_a = run(a), of_b = run(b);
+  return std::memcmp(of_a.data(), of_b.data(), of_a.size() * sizeof(float)) == 0;
+}
+
 absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options) {
   Dispatch chosen;
   ASSIGN_OR_RETURN(const auto f32, ChooseF32(options.isa));
@@ -139,7 +193,9 @@ absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options) {
                                           : ChoosePairDot(options.isa));
     chosen.bf16 = bf16;
   }
-  if (options.numerics == CpuNumerics::kQ8) chosen.quantised = ChooseQuantised(options.isa);
+  if (options.numerics == CpuNumerics::kQ8) {
+    ASSIGN_OR_RETURN(chosen.quantised, ChooseQuantised(options.isa));
+  }
   return chosen;
 }
 

@@ -19,12 +19,15 @@ struct Dispatch {
 // Returns the kernels for `options`. Any thread. Calls SumsAs to test if this processor's bf16
 // instructions sum in the documented order. If tdpbf16ps does not, chooses slower instructions that
 // do. Returns FailedPrecondition, with the reason, if the processor lacks the instructions, if
-// vdpbf16ps fails the test, or if tdpbf16ps fails the test and `options.isa` is kAmx.
+// vdpbf16ps fails the test, or if AMX's instruction fails the test and `options.isa` is kAmx.
 absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options);
 
 // Returns true if `kernels` and `plain` give the same bits for a GEMM that is sensitive to the
 // order of the sum, to denormals and to rounding. Any thread. The processor must have the
 // instructions of both.
 bool SumsAs(const Bf16Kernels& kernels, const Bf16Kernels& plain);
+// Returns true if `a` and `b` give the same bits for a GEMM that uses whole tiles, parts of tiles
+// and signed and unsigned bytes of all sizes. Otherwise as SumsAs.
+bool MultipliesAs(const QuantisedKernels& a, const QuantisedKernels& b);
 
 }  // namespace baton::cpu

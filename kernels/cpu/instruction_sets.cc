@@ -34,9 +34,11 @@ InstructionSets Detect() {
                 __builtin_cpu_supports("avx512vl");
   sets.avx512_vnni = sets.avx512 && (Leaf(7, 0).ecx & 1u << 11) != 0;
   sets.avx512_bf16 = sets.avx512 && (Leaf(7, 1).eax & 1u << 5) != 0;
-  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
-  const unsigned amx = Leaf(7, 0).edx & (kAmxBf16 | kAmxTile);
-  sets.amx_bf16 = sets.avx512_bf16 && amx == (kAmxBf16 | kAmxTile) && TilesAllowed();
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25;
+  const unsigned amx = Leaf(7, 0).edx;
+  const bool tiles = (amx & kAmxTile) != 0 && TilesAllowed();
+  sets.amx_bf16 = tiles && sets.avx512_bf16 && (amx & kAmxBf16) != 0;
+  sets.amx_int8 = tiles && sets.avx512_vnni && (amx & kAmxInt8) != 0;
   sets.amd = __builtin_cpu_is("amd");
   return sets;
 }

@@ -3,6 +3,7 @@
 #include "kernels/cpu/vec_avx512.h"
 #include "kernels/cpu/dot_inl.h"
 #include "kernels/cpu/bf16_kernels.h"
+#include "kernels/cpu/tiles.h"
 // clang-format on
 
 // GEMMs with tdpbf16ps. The weights are the left operand: 32 elements of each of sixteen weight
@@ -12,9 +13,6 @@
 //   [m / 16][k / 32][16 pairs][rows][2]
 // where a pair is two neighbouring inputs. A tile has up to sixteen activation rows, which are its
 // columns. A tile of sums is [16 outputs][rows].
-//
-// Tile instructions are written as assembly, because GCC 12 declares its intrinsics without the
-// memory that they read. The compiler itself never uses a tile register.
 namespace baton::cpu {
 namespace {
 
@@ -27,38 +25,18 @@ constexpr int kBlock = 512;   // max activation rows per call
 constexpr ptrdiff_t kKPart = 2048;
 constexpr ptrdiff_t kTileBytes = 1024;
 
-#define BATON_TILE_LOAD(tile, base, stride)                                                        \
-  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(base), "r"(static_cast<ptrdiff_t>(stride)) \
-               : "memory")
-#define BATON_TILE_STORE(tile, base, stride)                       \
-  asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(base), \
-               "r"(static_cast<ptrdiff_t>(stride))                 \
-               : "memory")
-#define BATON_TILE_ZERO(tile) asm volatile("tilezero %%tmm" #tile ::)
-// Computes sums += weights x activations. The arguments are numbers of tile registers.
-#define BATON_TILE_DOT(sums, weights, activations) \
-  asm volatile("tdpbf16ps %%tmm" #activations ", %%tmm" #weights ", %%tmm" #sums ::)
-
 // Sets up the tile registers: tiles 0 to 3 hold sums, 4 and 5 weights, 6 and 7 activations. A
 // column of an activation tile holds one row of activations; `columns` is the number of columns.
 class TilesInUse {
  public:
   explicit TilesInUse(int columns) {
-    struct alignas(64) Config {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {};
-      uint8_t rows[16] = {};
-    } config;
-    static_assert(sizeof(Config) == 64);
+    TileConfig config;
     for (int tile = 0; tile < 8; ++tile) {
-      config.rows[tile] = 16;
-      config.row_bytes[tile] = static_cast<uint16_t>(tile == 4 || tile == 5 ? 64 : 4 * columns);
+      config.Set(tile, 16, tile == 4 || tile == 5 ? 64 : 4 * columns);
     }
-    asm volatile("ldtilecfg %0" ::"m"(config));
+    BATON_TILES_SET_UP(config);
   }
-  // Returns the tiles to their initial state, so that the operating system need not save them when
-  // it switches threads.
-  ~TilesInUse() { asm volatile("tilerelease" ::); }
+  ~TilesInUse() { BATON_TILES_RELEASE(); }
 };
 
 inline int Columns(int m) { return m < 16 ? m : 16; }
@@ -114,14 +92,14 @@ inline void Steps(Weights w, const char* x0, const char* x1, int columns, ptrdif
   for (; steps > 0; --steps) {
     BATON_TILE_LOAD(6, x0, x_row);
     BATON_TILE_LOAD(4, w.at, w.row_bytes);
-    BATON_TILE_DOT(0, 4, 6);
+    BATON_TILE_DOT_BF16(0, 4, 6);
     if (kTwo) {
       BATON_TILE_LOAD(7, x1, x_row);
-      BATON_TILE_DOT(2, 4, 7);
+      BATON_TILE_DOT_BF16(2, 4, 7);
     }
     BATON_TILE_LOAD(5, w.at + w.next, w.row_bytes);
-    BATON_TILE_DOT(1, 5, 6);
-    if (kTwo) BATON_TILE_DOT(3, 5, 7);
+    BATON_TILE_DOT_BF16(1, 5, 6);
+    if (kTwo) BATON_TILE_DOT_BF16(3, 5, 7);
     if (kCopy) {
       BATON_TILE_STORE(4, w.copy, 64);
       BATON_TILE_STORE(5, w.copy + kTileBytes, 64);

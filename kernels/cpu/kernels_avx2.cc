@@ -16,6 +16,6 @@ namespace baton::cpu {
 
 const IsaKernels kAvx2Kernels = MakeTable("avx2");
 const Bf16Kernels kAmxOrderAvx2 = MakeAmxOrder("avx2");
-const QuantisedKernels kQuantisedAvx2 = QuantisedTable("avx2");
+const QuantisedKernels kQuantisedAvx2 = QuantisedTable<>("avx2");
 
 }  // namespace baton::cpu

@@ -6,6 +6,6 @@
 
 namespace baton::cpu {
 
-const QuantisedKernels kQuantisedVnni = QuantisedTable("avx512-vnni");
+const QuantisedKernels kQuantisedVnni = QuantisedTable<>("avx512-vnni");
 
 }  // namespace baton::cpu

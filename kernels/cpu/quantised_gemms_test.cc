@@ -1,7 +1,9 @@
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -11,10 +13,16 @@
 #include <unistd.h>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/instruction_sets.h"
 #include "kernels/formats/quantised_product.h"
 
 // GEMMs with quantised weights, through the backend and its threads.
 namespace baton {
+namespace cpu {
+extern const QuantisedKernels kQuantisedEmulatedAmx;  // kernels_emulated.cc
+}
+
 namespace {
 
 constexpr int kOutputs = 77;
@@ -149,7 +157,8 @@ TEST_P(QuantisedGemmsTest, WithRoundedActivationsTheyAreTheProductsOfTheDefiniti
         expected.push_back(QuantisedProduct(groups, rounded) + b[out]);
       }
     }
-    for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAuto}) {
+    for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAuto}) {
+      if (isa == Isa::kAvx512 && !cpu::HostInstructionSets().avx512_vnni) continue;
       const std::vector<float> sum = Gemm(CpuNumerics::kQ8, 3, weight_, rows, false, isa);
       const std::vector<float> added = Gemm(CpuNumerics::kQ8, 1, weight_, rows, true, isa);
       for (size_t i = 0; i < expected.size(); ++i) {
@@ -162,6 +171,42 @@ TEST_P(QuantisedGemmsTest, WithRoundedActivationsTheyAreTheProductsOfTheDefiniti
         ASSERT_EQ(added[i], 1 + expected[i]) << rows << " rows, " << i;
       }
     }
+  }
+}
+
+TEST_P(QuantisedGemmsTest, TilesGiveTheSameBits) {
+  if (!cpu::HostInstructionSets().avx512_vnni) GTEST_SKIP() << "no AVX-512 VNNI here";
+  const int groups = inputs_ / WeightGroup::kValues;
+  const auto block = static_cast<cpu::Blocks>(static_cast<int>(GetParam()) -
+                                              static_cast<int>(WeightFormat::kQ4_0));
+  for (const int rows : {1, 5, 16, 37, 128}) {
+    const std::vector<float> in = Activations(rows, inputs_);
+    const auto run = [&](const cpu::QuantisedKernels& kernels) {
+      std::vector<int8_t> x(in.size());
+      std::vector<float> scales(rows * groups), out(rows * kOutputs);
+      std::vector<int32_t> sums(2 * rows * groups);
+      for (int m = 0; m < rows; ++m) {
+        kernels.quantise(&in[m * inputs_], inputs_, &x[m * inputs_], &scales[m * groups],
+                         &sums[2 * m * groups]);
+      }
+      const std::unique_ptr<char, decltype(&std::free)> scratch(
+          static_cast<char*>(std::aligned_alloc(64, (kernels.scratch_bytes + 63) / 64 * 64)),
+          &std::free);
+      kernels.gemm[static_cast<int>(block)](
+          {.x = x.data(),
+           .x_scale = scales.data(),
+           .x_sums = sums.data(),
+           .k = inputs_,
+           .w = reinterpret_cast<const char*>(bytes_.data()),
+           .row_bytes = static_cast<ptrdiff_t>(RowBytes(GetParam(), inputs_)),
+           .bias = nullptr,
+           .out = out.data(),
+           .out_stride = kOutputs,
+           .accumulate = false},
+          0, rows, 0, kOutputs, scratch.get());
+      return Bits(out);
+    };
+    EXPECT_EQ(run(cpu::kQuantisedEmulatedAmx), run(cpu::kQuantisedAvx2)) << rows << " rows";
   }
 }
 
@@ -216,6 +261,20 @@ INSTANTIATE_TEST_SUITE_P(Formats, QuantisedGemmsTest,
                          [](const auto& info) {
                            return std::string(WeightFormatName(info.param));
                          });
+
+TEST(QuantisedDispatchTest, KernelsThatMultiplyInAnotherWayAreFound) {
+  EXPECT_TRUE(cpu::MultipliesAs(cpu::kQuantisedAvx2, cpu::kQuantisedAvx2));
+  if (cpu::HostInstructionSets().avx512_vnni) {
+    EXPECT_TRUE(cpu::MultipliesAs(cpu::kQuantisedEmulatedAmx, cpu::kQuantisedVnni));
+  }
+  cpu::QuantisedKernels wrong = cpu::kQuantisedAvx2;
+  wrong.gemm[static_cast<int>(cpu::Blocks::kQ6_K)] = [](const cpu::QuantisedTask& task, int m0,
+                                                        int m1, int n0, int n1, char* scratch) {
+    cpu::kQuantisedAvx2.gemm[static_cast<int>(cpu::Blocks::kQ6_K)](task, m0, m1, n0, n1, scratch);
+    task.out[(m1 - 1) * task.out_stride + n1 - 1] *= 1.0001f;
+  };
+  EXPECT_FALSE(cpu::MultipliesAs(wrong, cpu::kQuantisedAvx2));
+}
 
 TEST(QuantisedGemmsArgumentsTest, RowsThatAreNoWholeBlocksAreRefused) {
   const auto backend = CreateCpuBackend({1, CpuBackendOptions::Isa::kPortable}).value();

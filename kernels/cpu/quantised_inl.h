@@ -20,7 +20,6 @@ namespace {
 
 constexpr int kChunkGroups = 8;  // Groups in a chunk, and in a block of 256 values.
 constexpr int kQuads = kGroupValues / 4;
-constexpr int kRegisterRows = 4;        // activation rows whose sums are in registers
 constexpr int kRowsAhead = 32;          // rows from a panel to the one that is prefetched meanwhile
 constexpr int kMaxChunkBytes = 8 * 34;  // bytes of eight groups of a row, of any format
 
@@ -238,24 +237,45 @@ struct RoundedRows {
   ptrdiff_t groups() const { return k / kGroupValues; }
 };
 
+// Number of integer sums that a group's products are added in: one, or one for each half.
+template <typename Format>
+constexpr int kSumsOf = Format::kFactors == 2 ? 2 : 1;
+
+// Returns what is added to the integer sum of part `part` for the bytes' bias.
+template <typename Format>
+inline Ints BiasOf(const int32_t* x_sums, int part) {
+  return Repeat(-Format::kBias * (kSumsOf<Format> == 2 ? x_sums[part] : x_sums[0] + x_sums[1]));
+}
+
+// Adds the products of a group with a row of activations to `sum`. `dot` has the integer sums.
+template <typename Format>
+[[gnu::always_inline]] inline Vec AddGroup(const Group& group, const Ints* dot, float x_scale,
+                                           const int32_t* x_sums, Vec sum) {
+  const Vec x_scales = Broadcast(x_scale);
+  Vec product = ToFloats(dot[0]);
+  // All of these are integers that floats hold exactly.
+  if constexpr (Format::kFactors > 0) product = Mul(product, group.factor[0]);
+  if constexpr (Format::kFactors == 2) product = Fma(ToFloats(dot[1]), group.factor[1], product);
+  sum = Fma(Mul(group.scale, x_scales), product, sum);
+  if constexpr (Format::kOffset) {
+    Vec of_offset = Broadcast(static_cast<float>(x_sums[0] + x_sums[1]));
+    if constexpr (Format::kOffsetFactor) of_offset = Mul(of_offset, group.offset_factor);
+    sum = Fma(Mul(group.offset_scale, x_scales), of_offset, sum);
+  }
+  return sum;
+}
+
 // Adds the products of a group with kRows rows of activations to `sum`.
 template <typename Format, int kRows>
 [[gnu::always_inline]] inline void MultiplyGroup(const Group& group, int g, const RoundedRows& in,
                                                  Vec* sum) {
-  constexpr int kHalves = Format::kFactors == 2 ? 2 : 1;
-  Ints dot[kRows][kHalves];
+  constexpr int kSums = kSumsOf<Format>;
+  Ints dot[kRows][kSums];
   const int32_t* sums[kRows];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     sums[r] = in.sums + 2 * (r * in.groups() + g);
-    if constexpr (Format::kBias == 0) {
-      dot[r][0] = Repeat(0);
-    } else if constexpr (kHalves == 1) {
-      dot[r][0] = Repeat(-Format::kBias * (sums[r][0] + sums[r][1]));
-    } else {
-      dot[r][0] = Repeat(-Format::kBias * sums[r][0]);
-      dot[r][1] = Repeat(-Format::kBias * sums[r][1]);
-    }
+    for (int part = 0; part < kSums; ++part) dot[r][part] = BiasOf<Format>(sums[r], part);
   }
 #pragma GCC unroll 8
   for (int i = 0; i < kQuads; ++i) {
@@ -263,25 +283,13 @@ template <typename Format, int kRows>
     for (int r = 0; r < kRows; ++r) {
       int32_t four;
       std::memcpy(&four, in.x + r * in.k + g * kGroupValues + 4 * i, sizeof(four));
-      Ints& to = dot[r][kHalves == 2 ? i / 4 : 0];
+      Ints& to = dot[r][kSums == 2 ? i / 4 : 0];
       to = DotBytes<Format::kSigned>(to, group.w[i], Repeat(four));
     }
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    const Vec x_scale = Broadcast(in.scale[r * in.groups() + g]);
-    Vec product = ToFloats(dot[r][0]);
-    // All of these are integers that floats hold exactly.
-    if constexpr (Format::kFactors > 0) product = Mul(product, group.factor[0]);
-    if constexpr (kHalves == 2) {
-      product = Fma(ToFloats(dot[r][1]), group.factor[1], product);
-    }
-    sum[r] = Fma(Mul(group.scale, x_scale), product, sum[r]);
-    if constexpr (Format::kOffset) {
-      Vec of_offset = Broadcast(static_cast<float>(sums[r][0] + sums[r][1]));
-      if constexpr (Format::kOffsetFactor) of_offset = Mul(of_offset, group.offset_factor);
-      sum[r] = Fma(Mul(group.offset_scale, x_scale), of_offset, sum[r]);
-    }
+    sum[r] = AddGroup<Format>(group, dot[r], in.scale[r * in.groups() + g], sums[r], sum[r]);
   }
 }
 
@@ -328,7 +336,7 @@ template <typename Format, int kRows>
   for (int r = 0; r < kRows; ++r) Store(out[r], sum[r]);
 }
 
-template <typename Format, int kRows = kRegisterRows>
+template <typename Format, int kRows = kFewQuantisedRows>
 [[gnu::noinline]] void MultiplyChunkOf(int count, const ChunkOfPanel& chunk, const RoundedRows& in,
                                        float (*out)[kPanel]) {
   if constexpr (kRows > 1) {
@@ -337,10 +345,45 @@ template <typename Format, int kRows = kRegisterRows>
   MultiplyChunk<Format, kRows>(chunk, in, out);
 }
 
-template <typename Format>
+// For instruction sets without tiles of bytes. byte_tiles.h says what tiles do.
+struct NoTiles {
+  static constexpr int kRows = 0;
+  NoTiles(int, int) {}
+};
+
+// Does what MultiplyChunk does for an unpacked chunk and up to sixteen rows of activations.
+template <typename Format, typename Tiles>
+void MultiplyByTiles(const Tiles& tiles, int rows, const ChunkOfPanel& chunk, const RoundedRows& in,
+                     float (*out)[kPanel]) {
+  constexpr int kSums = kSumsOf<Format>;
+  alignas(64) int32_t dots[kSums][Tiles::kRows][kPanel];
+  for (int g = 0; g < chunk.groups; ++g) {
+    const Group& group = chunk.unpacked[g];
+    for (int part = 0; part < kSums; ++part) {
+      tiles.Dot(rows, in.x + g * kGroupValues + part * kGroupValues / 2, in.k, group.w + 4 * part,
+                dots[part]);
+    }
+    for (int r = 0; r < rows; ++r) {
+      const int32_t* const x_sums = in.sums + 2 * (r * in.groups() + g);
+      Ints dot[kSums];
+      for (int part = 0; part < kSums; ++part) {
+        dot[part] = LoadInts(dots[part][r]);
+        if (Format::kBias != 0) dot[part] = Add(dot[part], BiasOf<Format>(x_sums, part));
+      }
+      const Vec sum = chunk.first && g == 0 ? Zero() : Load(out[r]);
+      Store(out[r], AddGroup<Format>(group, dot, in.scale[r * in.groups() + g], x_sums, sum));
+    }
+  }
+}
+
+template <typename Format, typename Tiles>
 void QuantisedGemm(const QuantisedTask& task, int m0, int m1, int n0, int n1, char* scratch) {
   auto* const memory = reinterpret_cast<QuantisedScratch*>(scratch);
   const ptrdiff_t k = task.k, all_groups = k / kGroupValues;
+  constexpr bool kTiles = Tiles::kRows > 0;
+  constexpr int kTogether = kTiles ? Tiles::kRows : kFewQuantisedRows;
+  const bool unpack = kTiles || m1 - m0 > kFewQuantisedRows;
+  [[maybe_unused]] const Tiles tiles(m1 - m0, kGroupValues / kSumsOf<Format>);
   for (int n = n0; n < n1; n += kPanel) {
     const int outputs = n1 - n < kPanel ? n1 - n : kPanel;
     const char* const panel = task.w + n * task.row_bytes;
@@ -362,18 +405,23 @@ void QuantisedGemm(const QuantisedTask& task, int m0, int m1, int n0, int n1, ch
         }
         chunk.rows = RowsOfPanel(memory->last_rows[0], kMaxChunkBytes);
       }
-      if (m1 - m0 > kRegisterRows) {
+      if (unpack) {
         Format::template Unpack<true>(chunk.rows, groups, memory->chunk,
                                       [&](int at) { PrefetchGroup<Format>(chunk.ahead, at); });
         chunk.unpacked = memory->chunk;
       }
-      for (int m = m0; m < m1; m += kRegisterRows) {
-        MultiplyChunkOf<Format>(m1 - m < kRegisterRows ? m1 - m : kRegisterRows, chunk,
-                                {.x = task.x + m * k + g * kGroupValues,
-                                 .scale = task.x_scale + m * all_groups + g,
-                                 .sums = task.x_sums + 2 * (m * all_groups + g),
-                                 .k = k},
-                                memory->sums + (m - m0));
+      for (int m = m0; m < m1; m += kTogether) {
+        const int rows = m1 - m < kTogether ? m1 - m : kTogether;
+        const RoundedRows in = {.x = task.x + m * k + g * kGroupValues,
+                                .scale = task.x_scale + m * all_groups + g,
+                                .sums = task.x_sums + 2 * (m * all_groups + g),
+                                .k = k};
+        float(*const sums)[kPanel] = memory->sums + (m - m0);
+        if constexpr (kTiles) {
+          MultiplyByTiles<Format>(tiles, rows, chunk, in, sums);
+        } else {
+          MultiplyChunkOf<Format>(rows, chunk, in, sums);
+        }
       }
     }
     const Vec bias = task.bias != nullptr ? LoadFirst(task.bias + n, outputs) : Zero();
@@ -393,15 +441,21 @@ void QuantiseRow(const float* in, ptrdiff_t k, int8_t* x, float* scale, int32_t*
   }
 }
 
-constexpr QuantisedKernels QuantisedTable(const char* name) {
-  return {.name = name,
-          .panel_rows = kPanel,
-          .quantise = QuantiseRow,
-          .gemm = {QuantisedGemm<SmallBlocks<4, false>>, QuantisedGemm<SmallBlocks<4, true>>,
-                   QuantisedGemm<SmallBlocks<5, false>>, QuantisedGemm<SmallBlocks<5, true>>,
-                   QuantisedGemm<SmallBlocks<8, false>>, QuantisedGemm<BlocksOfK<false>>,
-                   QuantisedGemm<BlocksOfK<true>>, QuantisedGemm<BlocksOfQ6K>},
-          .scratch_bytes = sizeof(QuantisedScratch)};
+template <typename Tiles = NoTiles>
+constexpr QuantisedKernels QuantisedTable(const char* name,
+                                          const QuantisedKernels* for_few = nullptr) {
+  return {
+      .name = name,
+      .panel_rows = kPanel,
+      .quantise = QuantiseRow,
+      .gemm = {QuantisedGemm<SmallBlocks<4, false>, Tiles>,
+               QuantisedGemm<SmallBlocks<4, true>, Tiles>,
+               QuantisedGemm<SmallBlocks<5, false>, Tiles>,
+               QuantisedGemm<SmallBlocks<5, true>, Tiles>,
+               QuantisedGemm<SmallBlocks<8, false>, Tiles>, QuantisedGemm<BlocksOfK<false>, Tiles>,
+               QuantisedGemm<BlocksOfK<true>, Tiles>, QuantisedGemm<BlocksOfQ6K, Tiles>},
+      .scratch_bytes = sizeof(QuantisedScratch),
+      .for_few = for_few};
 }
 
 }  // namespace

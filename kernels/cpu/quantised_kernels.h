@@ -13,8 +13,9 @@ namespace baton::cpu {
 enum class Blocks : int { kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4_K, kQ5_K, kQ6_K };
 constexpr int kBlockFormats = 8;
 
-constexpr int kGroupValues = 32;     // values that share a scale of the activations
-constexpr int kQuantisedRows = 128;  // max activation rows per call of `gemm`
+constexpr int kGroupValues = 32;      // values that share a scale of the activations
+constexpr int kQuantisedRows = 128;   // max activation rows per call of `gemm`
+constexpr int kFewQuantisedRows = 4;  // max activation rows whose sums are in registers
 
 // A GEMM: out[m][n] = product of x[m] and w[n], then + bias[n] if there is a bias, then + the old
 // out[m][n] if `accumulate`.
@@ -56,8 +57,10 @@ struct QuantisedKernels {
   void (*gemm[kBlockFormats])(const QuantisedTask& task, int m0, int m1, int n0, int n1,
                               char* scratch);
   size_t scratch_bytes;
+  const QuantisedKernels* for_few;  // kernels for up to kFewQuantisedRows rows; null: these
 };
 
+extern const QuantisedKernels kQuantisedAmx;   // tdpbsud, beside kQuantisedVnni for few rows
 extern const QuantisedKernels kQuantisedVnni;  // vpdpbusd in AVX-512
 extern const QuantisedKernels kQuantisedAvx2;
 
