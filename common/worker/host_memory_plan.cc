@@ -138,11 +138,19 @@ class Planner {
     return static_cast<uint64_t>(options_.share * static_cast<double>(of));
   }
 
+  // Returns the largest size of a pool whose size is automatic.
+  uint64_t MaxAutoBytes() const {
+    return std::min(HostMemoryPlan::kMaxAutoBytes,
+                    std::max({HostMemoryPlan::kMinAutoBytes,
+                              HostMemoryPlan::kMaxPerWeight * options_.weight_bytes,
+                              KvBytes(layout_, layout_.BlocksFor(wanted_context_))}));
+  }
+
   int64_t Automatic() const {
     const uint64_t own_weights = options_.weights_shared ? 0 : options_.weight_bytes;
     const uint64_t budget = Budget();
     const int64_t blocks =
-        MaxBlocks(budget > own_weights ? budget - own_weights : 0, HostMemoryPlan::kMaxAutoBytes);
+        MaxBlocks(budget > own_weights ? budget - own_weights : 0, MaxAutoBytes());
     if (options_.max_sequences <= 0) return blocks;
     return std::min(blocks, int64_t{options_.max_sequences} * layout_.BlocksFor(Context(blocks)));
   }
@@ -225,8 +233,7 @@ class Planner {
           static_cast<double>(std::max<uint64_t>(
               options_.weights_shared ? LeftByWeights() : options_.usable.bytes, 1));
       const double rounded = std::ceil(share * 100) / 100;
-      if (rounded > options_.share && rounded <= 1 &&
-          KvBytes(layout_, Min()) <= HostMemoryPlan::kMaxAutoBytes) {
+      if (rounded > options_.share && rounded <= 1 && KvBytes(layout_, Min()) <= MaxAutoBytes()) {
         advice.push_back(absl::StrFormat("--memory-share=%.2f", rounded));
       }
       why = absl::StrFormat(
@@ -235,7 +242,7 @@ class Planner {
           "most %s for the pool",
           Tokens(blocks), Sum(Min()), Limit(), options_.share,
           options_.weights_shared ? "what the weights leave" : "this memory, for the weights too",
-          Budget(), ByteSizeText(HostMemoryPlan::kMaxAutoBytes));
+          Budget(), ByteSizeText(MaxAutoBytes()));
     }
     absl::StrAppend(&why, "; ");
     if (options_.context > 0) {

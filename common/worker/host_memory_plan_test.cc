@@ -99,6 +99,18 @@ TEST(HostMemoryPlanTest, AutomaticTakesAtMostEightGibOrWhatSequencesCanFill) {
   EXPECT_EQ(HostMemoryPlan::Make(options)->blocks, 100 * kGib / options.layout.BlockBytes());
 }
 
+TEST(HostMemoryPlanTest, AutomaticTakesLittleForASmallModel) {
+  HostMemoryPlan::Options options = OptionsOf(256 * kGib);
+  options.weight_bytes = 80 * kMib;
+  options.config.context = 8192;                                    // 256 MiB
+  EXPECT_EQ(HostMemoryPlan::Make(options)->kv_bytes / kMib, 1023);  // whole blocks of 1 GiB
+  options.weight_bytes = 500 * kMib;
+  EXPECT_EQ(HostMemoryPlan::Make(options)->kv_bytes / kMib, 1999);
+  // A sequence of the whole context has room.
+  options.config.context = 131072;
+  EXPECT_EQ(HostMemoryPlan::Make(options)->blocks, 131072 / 16);
+}
+
 TEST(HostMemoryPlanTest, TheContextThatIsServedIsWhatThePoolHolds) {
   HostMemoryPlan::Options options = OptionsOf(22 * kGib);
   options.kv_bytes = 256 * kMib;
