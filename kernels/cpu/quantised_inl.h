@@ -13,8 +13,7 @@
 // Weights are used in place. A chunk of eight groups of a panel of rows is unpacked at a time, and
 // multiplied with all rows of activations. A few rows are multiplied with each group while it is in
 // registers; for more rows, the chunk is kept in the cache. Eight blocks of every format are whole
-// vectors of 16 bytes. The formats' files in kernels/formats
-// say how a block looks.
+// vectors of 16 bytes. The formats' files in kernels/formats say how a block looks.
 namespace baton::cpu {
 namespace {
 
