@@ -10,8 +10,8 @@
 #include "kernels/cpu/vec_avx512.h"
 
 // Sixteen lanes of four bytes as one AVX-512 register, for weights of sixteen rows. Defines the
-// same names as bytes_avx2.h. Only kernels_vnni.cc includes this file; everything here has internal
-// linkage.
+// names of bytes_avx2.h, and Add for integers. Only kernels_vnni.cc and the files of kernels with
+// tiles include this file; everything here has internal linkage.
 namespace baton::cpu {
 namespace {
 
@@ -81,7 +81,8 @@ inline Ints DotBytes(Ints sum, Ints w, Ints x) {
   out[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-// Returns the upper half of each lane of `low` and, above it, the lower half of the one of `high`.
+// Returns the upper half of each lane of `low` and, above it, the lower half of the same lane of
+// `high`.
 inline Ints MiddleHalves(Ints low, Ints high) {
   return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_rol_epi32(low, 16), _mm512_rol_epi32(high, 16));
 }

@@ -369,12 +369,16 @@ class CpuBackend final : public Backend {
         }
       }
     }
-    // Threads that take turns take pieces that follow one another: kernels prefetch the weights
-    // behind those of their piece.
-    const size_t threads = team_.threads(), each = (in_order_.size() + threads - 1) / threads;
+    // One part of the pieces for each thread, and a piece of each part in turns. So threads that
+    // take turns take pieces that follow one another: kernels prefetch the weights behind their
+    // piece.
+    const size_t count = in_order_.size(), parts = alone ? 1 : team_.threads();
     pieces_.clear();
-    for (size_t i = 0; i < each; ++i) {
-      for (size_t at = i; at < in_order_.size(); at += each) pieces_.push_back(in_order_[at]);
+    for (size_t turn = 0; pieces_.size() < count; ++turn) {
+      for (size_t part = 0; part < parts; ++part) {
+        const size_t at = part * count / parts + turn;
+        if (at < (part + 1) * count / parts) pieces_.push_back(in_order_[at]);
+      }
     }
     return alone;
   }

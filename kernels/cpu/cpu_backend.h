@@ -54,7 +54,7 @@ struct CpuBackendOptions {
 //
 // Returns InvalidArgument for threads < 0 or > 1024. Returns FailedPrecondition, and starts no
 // thread, if this processor lacks AVX2, FMA and F16C or the instructions for `isa` and `numerics`,
-// or if its bf16 instruction does not sum in the order of `numerics`. kPortable needs none of these
+// or if its instructions fail the test of dispatch.h. kPortable needs none of these
 // instructions.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options);
 

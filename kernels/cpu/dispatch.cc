@@ -90,7 +90,9 @@ absl::StatusOr<const QuantisedKernels*> ChooseQuantised(Isa isa) {
   const bool tiles = host.amx_int8 && ByteTilesMultiplyAsSaid();
   if (isa == Isa::kAmx && !tiles) {
     return absl::FailedPreconditionError(
-        "this processor has no AMX int8 tiles, or the operating system does not allow them");
+        host.amx_int8
+            ? "this processor's tdpbsud does not multiply as vpdpbusd does"
+            : "this processor has no AMX int8 tiles, or the operating system does not allow them");
   }
   return isa != Isa::kAvx512 && tiles ? &kQuantisedAmx : &kQuantisedVnni;
 }
@@ -145,19 +147,18 @@ bool SumsAs(const Bf16Kernels& kernels, const Bf16Kernels& plain) {
 }
 
 bool MultipliesAs(const QuantisedKernels& a, const QuantisedKernels& b) {
-  // One block for each output, and two tiles of rows: a whole one and a part.
+  // Two tiles of rows: a whole one and a part.
   constexpr int kRows = 20, kCols = 16, kInputs = 256, kGroups = kInputs / kGroupValues;
-  constexpr ptrdiff_t kBlockBytes = 210, kScaleAt = 208;  // in a block of q6_k
-  std::mt19937 random(2);
-  std::vector<char> w(kCols * kBlockBytes);
-  for (char& byte : w) byte = static_cast<char>(random());
   constexpr uint16_t kScale = 0x2c00;
-  for (int n = 0; n < kCols; ++n) {
-    std::memcpy(&w[n * kBlockBytes + kScaleAt], &kScale, sizeof(kScale));
-  }
+  struct Format {
+    Blocks blocks;
+    ptrdiff_t block_bytes, row_bytes, scale_at;
+  };
+  std::mt19937 random(2);
   std::vector<float> in(kRows * kInputs);
   for (float& value : in) value = static_cast<float>(random() % 2001) - 1000;
-  const auto run = [&](const QuantisedKernels& kernels) {
+  const auto run = [&](const QuantisedKernels& kernels, const Format& format,
+                       const std::vector<char>& w) {
     std::vector<int8_t> x(kRows * kInputs);
     std::vector<float> scales(kRows * kGroups), out(kRows * kCols);
     std::vector<int32_t> sums(2 * kRows * kGroups);
@@ -166,12 +167,12 @@ bool MultipliesAs(const QuantisedKernels& a, const QuantisedKernels& b) {
                        &sums[2 * m * kGroups]);
     }
     const auto scratch = Aligned(kernels.scratch_bytes);
-    kernels.gemm[static_cast<int>(Blocks::kQ6_K)]({.x = x.data(),
+    kernels.gemm[static_cast<int>(format.blocks)]({.x = x.data(),
                                                    .x_scale = scales.data(),
                                                    .x_sums = sums.data(),
                                                    .k = kInputs,
                                                    .w = w.data(),
-                                                   .row_bytes = kBlockBytes,
+                                                   .row_bytes = format.row_bytes,
                                                    .bias = nullptr,
                                                    .out = out.data(),
                                                    .out_stride = kCols,
@@ -179,8 +180,18 @@ bool MultipliesAs(const QuantisedKernels& a, const QuantisedKernels& b) {
                                                   0, kRows, 0, kCols, scratch.get());
     return out;
   };
-  const auto of_a = run(a), of_b = run(b);
-  return std::memcmp(of_a.data(), of_b.data(), of_a.size() * sizeof(float)) == 0;
+  // Groups with one integer sum and bytes of all sizes, and groups with two sums.
+  for (const Format& format :
+       {Format{Blocks::kQ8_0, 34, 8 * 34, 0}, Format{Blocks::kQ6_K, 210, 210, 208}}) {
+    std::vector<char> w(kCols * format.row_bytes);
+    for (char& byte : w) byte = static_cast<char>(random());
+    for (size_t block = 0; block < w.size(); block += format.block_bytes) {
+      std::memcpy(&w[block + format.scale_at], &kScale, sizeof(kScale));
+    }
+    const auto of_a = run(a, format, w), of_b = run(b, format, w);
+    if (std::memcmp(of_a.data(), of_b.data(), of_a.size() * sizeof(float)) != 0) return false;
+  }
+  return true;
 }
 
 absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options) {

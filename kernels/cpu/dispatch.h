@@ -17,9 +17,10 @@ struct Dispatch {
 };
 
 // Returns the kernels for `options`. Any thread. Calls SumsAs to test if this processor's bf16
-// instructions sum in the documented order. If tdpbf16ps does not, chooses slower instructions that
-// do. Returns FailedPrecondition, with the reason, if the processor lacks the instructions, if
-// vdpbf16ps fails the test, or if AMX's instruction fails the test and `options.isa` is kAmx.
+// instructions sum in the documented order, and MultipliesAs to test its tiles of bytes. If tiles
+// fail the test, chooses slower instructions. Returns FailedPrecondition, with the reason, if the
+// processor lacks the instructions, if vdpbf16ps fails the test, or if AMX's instruction fails the
+// test and `options.isa` is kAmx.
 absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options);
 
 // Returns true if `kernels` and `plain` give the same bits for a GEMM that is sensitive to the

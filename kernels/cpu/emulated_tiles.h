@@ -12,6 +12,10 @@ class EmulatedTiles {
  public:
   void SetUp(const TileConfig& config) {
     Require(config.palette == 1 && config.start_row == 0);
+    for (const uint8_t byte : config.reserved) Require(byte == 0);
+    for (int tile = 8; tile < 16; ++tile) {
+      Require(config.rows[tile] == 0 && config.row_bytes[tile] == 0);
+    }
     for (int tile = 0; tile < 8; ++tile) {
       Require(config.rows[tile] <= 16 && config.row_bytes[tile] <= 64);
       Require((config.rows[tile] == 0) == (config.row_bytes[tile] == 0));
@@ -40,7 +44,9 @@ class EmulatedTiles {
     std::memset(tiles_[tile], 0, sizeof(tiles_[tile]));
   }
   void DotBytes(int sums, int left, int right) {
-    for (const int tile : {sums, left, right}) RequireUsed(tile);
+    RequireUsed(sums);
+    RequireUsed(left);
+    RequireUsed(right);
     Require(sums != left && left != right && sums != right);
     Require(config_.rows[sums] == config_.rows[left]);
     Require(config_.row_bytes[sums] == config_.row_bytes[right]);

@@ -1,3 +1,5 @@
+// Products of quantised weights with more than a few rows of activations by tdpbsud.
+//
 // The order of the headers matters: each one uses the headers above it.
 // clang-format off
 #include "kernels/cpu/bytes_vnni.h"

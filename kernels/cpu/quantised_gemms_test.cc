@@ -85,6 +85,15 @@ class QuantisedGemmsTest : public testing::TestWithParam<WeightFormat> {
     return x;
   }
 
+  // Instructions that this processor has.
+  static std::vector<CpuBackendOptions::Isa> Isas() {
+    using Isa = CpuBackendOptions::Isa;
+    std::vector<Isa> isas = {Isa::kPortable, Isa::kAvx2};
+    if (cpu::HostInstructionSets().avx512_vnni) isas.push_back(Isa::kAvx512);
+    if (cpu::HostInstructionSets().amx_int8) isas.push_back(Isa::kAmx);
+    return isas;
+  }
+
   // All NaN are alike.
   static std::vector<uint32_t> Bits(const std::vector<float>& values) {
     std::vector<uint32_t> bits;
@@ -157,8 +166,7 @@ TEST_P(QuantisedGemmsTest, WithRoundedActivationsTheyAreTheProductsOfTheDefiniti
         expected.push_back(QuantisedProduct(groups, rounded) + b[out]);
       }
     }
-    for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAuto}) {
-      if (isa == Isa::kAvx512 && !cpu::HostInstructionSets().avx512_vnni) continue;
+    for (const Isa isa : Isas()) {
       const std::vector<float> sum = Gemm(CpuNumerics::kQ8, 3, weight_, rows, false, isa);
       const std::vector<float> added = Gemm(CpuNumerics::kQ8, 1, weight_, rows, true, isa);
       for (size_t i = 0; i < expected.size(); ++i) {
@@ -226,7 +234,7 @@ TEST_P(QuantisedGemmsTest, NothingIsReadBehindTheWeights) {
       std::copy(bytes.begin(), bytes.end(), end - bytes.size());
       const Matrix heap = {bytes.data(), GetParam(), outputs, inputs};
       const Matrix mapped = {end - bytes.size(), GetParam(), outputs, inputs};
-      for (const auto isa : {CpuBackendOptions::Isa::kAvx2, CpuBackendOptions::Isa::kAuto}) {
+      for (const auto isa : Isas()) {
         for (const int rows : {1, 8}) {
           EXPECT_EQ(Bits(Gemm(CpuNumerics::kQ8, 2, mapped, rows, false, isa)),
                     Bits(Gemm(CpuNumerics::kQ8, 1, heap, rows, false)))

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -12,14 +11,15 @@
 //
 // Weights are used in place. A chunk of eight groups of a panel of rows is unpacked at a time, and
 // multiplied with all rows of activations. A few rows are multiplied with each group while it is in
-// registers; for more rows, the chunk is kept in the cache. Eight blocks of every format are whole
-// vectors of 16 bytes. The formats' files in kernels/formats say how a block looks.
+// registers; for more rows, and with tiles for any number, the chunk is kept in the cache. Eight
+// blocks of every format are whole vectors of 16 bytes. The formats' files in kernels/formats say
+// how a block looks.
 namespace baton::cpu {
 namespace {
 
 constexpr int kChunkGroups = 8;  // Groups in a chunk, and in a block of 256 values.
 constexpr int kQuads = kGroupValues / 4;
-constexpr int kRowsAhead = 32;          // rows from a panel to the one that is prefetched meanwhile
+constexpr int kRowsAhead = 32;  // rows to the panel that is prefetched; sixteen short ones are late
 constexpr int kMaxChunkBytes = 8 * 34;  // bytes of eight groups of a row, of any format
 
 // A group of each row of a panel. Lane r is of row r.
@@ -292,21 +292,22 @@ template <typename Format, int kRows>
   }
 }
 
-// Prefetches what group g of a chunk takes in a later panel, whose part of this chunk begins at
-// `ahead`, into the second level of the cache: the first one would have to wait for it.
+// Prefetches the part of group g of the bytes from `ahead` on, in a later panel, into the second
+// level of the cache: the first one would have to wait for it. All groups of a panel together
+// prefetch a whole panel, in the order of the file.
 template <typename Format>
 [[gnu::always_inline]] inline void PrefetchGroup(const char* ahead, int g) {
   constexpr ptrdiff_t kBytes = Format::kBlockBytes * kPanel / Format::kBlockGroups;
-  // Otherwise the compiler may move the prefetches of all groups to one place, where they fill the
-  // queue of loads.
-  std::atomic_signal_fence(std::memory_order_seq_cst);
+  // This fence keeps the compiler from moving the prefetches of all groups to one place, where they
+  // would fill the queue of loads.
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
   for (ptrdiff_t at = 0; at < kBytes; at += 64) __builtin_prefetch(ahead + g * kBytes + at, 0, 2);
 }
 
 // A chunk of a panel. It is unpacked already if `unpacked` isn't null.
 struct ChunkOfPanel {
   RowsOfPanel rows;
-  const char* ahead;  // the same groups of the panel that is prefetched
+  const char* ahead;  // as much of a later panel, to be prefetched
   int groups;
   bool first;  // Sums begin at 0.
   const Group* unpacked;

@@ -33,17 +33,19 @@ struct QuantisedTask {
   bool accumulate;
 };
 
-// Up to 16 rows of weights, from one place of each on. The address of every row is one
-// instruction's operand, so that all of them fit into registers.
+// Addresses of up to 16 rows, `bytes` apart. Each is the sum of a base and one or two times a
+// stride, which is one operand of an instruction. So all of them fit into registers.
 struct RowsOfPanel {
-  RowsOfPanel(const char* first, ptrdiff_t bytes)
+  [[gnu::always_inline]] RowsOfPanel(const char* first, ptrdiff_t bytes)
       : fours{first, first + 4 * bytes, first + 8 * bytes, first + 12 * bytes},
         one(bytes),
         three(3 * bytes) {}
-  const char* At(int row) const { return fours[row / 4] + (row % 4 == 3 ? three : row % 4 * one); }
+  [[gnu::always_inline]] const char* At(int row) const {
+    return fours[row / 4] + (row % 4 == 3 ? three : row % 4 * one);
+  }
 
   const char* fours[4];  // every fourth row
-  ptrdiff_t one, three;  // bytes of so many rows
+  ptrdiff_t one, three;  // bytes of one row, and of three
 };
 
 struct QuantisedKernels {
