@@ -91,7 +91,8 @@ CpuBackendOptions::Isa IsaFlag() {
 // A model in an engine. `batches` are the numbers of sequences that Decode() is called with.
 class Measured {
  public:
-  Measured(const std::string& folder, const std::vector<int>& batches) {
+  // If `timed` is true, also measures each operation of a step, which makes steps a little slower.
+  Measured(const std::string& folder, const std::vector<int>& batches, bool timed) {
     const std::string path = absl::GetFlag(FLAGS_model);
     std::optional<ModelFolder> opened;
     WeightFormat format = WeightFormat::kBF16;
@@ -100,8 +101,13 @@ class Measured {
       format = opened->checkpoint->MatrixFormat();
     }
     const CpuNumerics numerics = OrRefuse(ParseCpuNumerics(absl::GetFlag(FLAGS_numerics), format));
-    backend_ = std::make_unique<TimedBackend>(OrRefuse(CreateCpuBackend(
-        {.threads = absl::GetFlag(FLAGS_threads), .isa = IsaFlag(), .numerics = numerics})));
+    backend_ = OrRefuse(CreateCpuBackend(
+        {.threads = absl::GetFlag(FLAGS_threads), .isa = IsaFlag(), .numerics = numerics}));
+    if (timed) {
+      auto timing = std::make_unique<TimedBackend>(std::move(backend_));
+      timed_ = timing.get();
+      backend_ = std::move(timing);
+    }
     model_ = opened ? OrRefuse(Model::Load(*std::move(opened), backend_.get()))
                     : OrRefuse(Model::WithRandomWeights(OrRefuse(ReadModelConfig(folder)), kSeed,
                                                         backend_.get()));
@@ -145,7 +151,7 @@ class Measured {
   double Decode(int batch) {
     const int steps = absl::GetFlag(FLAGS_generate), depth = absl::GetFlag(FLAGS_depth);
     for (int i = 0; i < batch; ++i) Run({Some(i, depth, 0)});
-    backend_->Take();
+    if (timed_ != nullptr) timed_->Take();
     const double start = Seconds();
     for (int step = 0; step < steps; ++step) {
       std::vector<Part> parts;
@@ -158,7 +164,7 @@ class Measured {
   // Prints how many microseconds each kind of operation takes in a step of 1.
   void PrintOperations(double read_rate) {
     const double all = 1e6 * Decode(1);
-    const auto times = backend_->Take();
+    const auto times = timed_->Take();
     const int steps = absl::GetFlag(FLAGS_generate);
     double rest = all;
     std::printf("\na step of 1, us%20s%12s%12s%20s\n", "calls", "time", "share",
@@ -224,7 +230,8 @@ class Measured {
     }
   }
 
-  std::unique_ptr<TimedBackend> backend_;
+  std::unique_ptr<Backend> backend_;
+  TimedBackend* timed_ = nullptr;
   std::unique_ptr<const Model> model_;
   KvLayout layout_;
   std::vector<uint16_t> pool_;
@@ -411,7 +418,7 @@ int Main() {
   }
   std::sort(batches.begin(), batches.end());
   all.insert(all.end(), batches.begin(), batches.end());
-  Measured ours(folder, all);
+  Measured ours(folder, all, absl::GetFlag(FLAGS_operations));
   std::printf("%s: %s\n", model.empty() ? shape.c_str() : model.c_str(), ours.Describe().c_str());
   std::optional<Service> service;
   if (!absl::GetFlag(FLAGS_programs).empty()) service.emplace();

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "kernels/backend/forwarding_backend.h"
 
 namespace baton {
@@ -22,7 +25,7 @@ class TimedBackend final : public ForwardingBackend {
   };
   using ForwardingBackend::ForwardingBackend;
 
-  // Times since the last call, by name.
+  // Times since the last call of Take(), by name.
   std::map<std::string, Time> Take() { return std::exchange(times_, {}); }
 
   absl::Status Embed(const EmbedArgs& args) override {
