@@ -141,7 +141,7 @@ class Planner {
   // Returns the largest size of a pool whose size is automatic.
   uint64_t MaxAutoBytes() const {
     return std::min(HostMemoryPlan::kMaxAutoBytes,
-                    std::max({HostMemoryPlan::kMinAutoBytes,
+                    std::max({HostMemoryPlan::kAnyModelBytes,
                               HostMemoryPlan::kMaxPerWeight * options_.weight_bytes,
                               KvBytes(layout_, layout_.BlocksFor(wanted_context_))}));
   }
@@ -242,7 +242,7 @@ class Planner {
           "most %s for the pool",
           Tokens(blocks), Sum(Min()), Limit(), options_.share,
           options_.weights_shared ? "what the weights leave" : "this memory, for the weights too",
-          Budget(), ByteSizeText(MaxAutoBytes()));
+          Budget(), RoundedBytes(MaxAutoBytes()));
     }
     absl::StrAppend(&why, "; ");
     if (options_.context > 0) {

@@ -23,17 +23,16 @@ namespace baton {
 //   - If `kv_bytes` is not set, pool and rest take at most `share` of the memory that the weights
 //     leave, and the pool takes at most kMaxAutoBytes. So two workers that are started at the same
 //     time both fit.
-//   - If `kv_bytes` is not set, the pool takes at most kMaxPerWeight times the bytes of the
-//   weights,
-//     but kMinAutoBytes and one sequence of the whole context are always allowed. Taking memory
-//     takes time, and a small model is not expected to fill a machine.
+//   - If `kv_bytes` is not set, the pool takes at most the largest of kAnyModelBytes, kMaxPerWeight
+//     times the weights, and one sequence of the whole context. Taking memory takes time, and a
+//     small model is not expected to fill a machine.
 //   - If `kv_bytes` is not set, the pool is never larger than `max_sequences` sequences can fill.
 //   - The pool holds at least min(kMinTokens, the model's context) tokens, and at least one
 //     sequence of `context` tokens.
 struct HostMemoryPlan {
   static constexpr int kMinTokens = 2048;
   static constexpr uint64_t kMaxAutoBytes = uint64_t{8} << 30;
-  static constexpr uint64_t kMinAutoBytes = uint64_t{1} << 30;
+  static constexpr uint64_t kAnyModelBytes = uint64_t{1} << 30;
   static constexpr uint64_t kMaxPerWeight = 4;
   static constexpr double kDefaultShare = 0.4;
 

@@ -102,8 +102,9 @@ TEST(HostMemoryPlanTest, AutomaticTakesAtMostEightGibOrWhatSequencesCanFill) {
 TEST(HostMemoryPlanTest, AutomaticTakesLittleForASmallModel) {
   HostMemoryPlan::Options options = OptionsOf(256 * kGib);
   options.weight_bytes = 80 * kMib;
-  options.config.context = 8192;                                    // 256 MiB
-  EXPECT_EQ(HostMemoryPlan::Make(options)->kv_bytes / kMib, 1023);  // whole blocks of 1 GiB
+  options.config.context = 8192;  // 256 MiB
+  // The blocks, of half a MiB each, and their KvMeta fit into 1 GiB.
+  EXPECT_EQ(HostMemoryPlan::Make(options)->kv_bytes / kMib, 1023);
   options.weight_bytes = 500 * kMib;
   EXPECT_EQ(HostMemoryPlan::Make(options)->kv_bytes / kMib, 1999);
   // A sequence of the whole context has room.

@@ -67,8 +67,8 @@ ABSL_FLAG(uint64_t, weights_seed, 1, "seed of the weights that --random-weights 
 ABSL_FLAG(baton::OrAuto<baton::ByteSize>, kv_bytes, baton::OrAuto<baton::ByteSize>(),
           "size of the KV pool, such as 4Gi or 4GB; auto: on a GPU all memory that "
           "--gpu-memory-utilization leaves, otherwise as much as --memory-share allows, but at "
-          "most 8Gi, four times the weights (though 1Gi and one whole context are always allowed) "
-          "and what the max number of sequences can fill");
+          "most 8Gi, at most the largest of 1Gi, four times the weights and one whole context, and "
+          "at most what the max number of sequences can fill");
 ABSL_FLAG(double, memory_share, baton::HostMemoryPlan::kDefaultShare,
           "max share of the host memory beside the weights that this worker takes for KV pool, "
           "activations and everything else, above 0 up to 1; counts only with --kv-bytes=auto and "
