@@ -66,6 +66,9 @@ namespace {
 constexpr uint64_t kSeed = 1;
 constexpr int kBlockTokens = 16;
 
+// Tokens of each stream of the service. More than --generate, because streams begin one by one.
+int StreamTokens() { return 4 * absl::GetFlag(FLAGS_generate); }
+
 double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -116,7 +119,7 @@ class Measured {
     for (const auto& [flag, tokens] :
          {std::pair("prompt", absl::GetFlag(FLAGS_prompt)),
           std::pair("context", absl::GetFlag(FLAGS_context) + 16),
-          std::pair("depth", absl::GetFlag(FLAGS_depth) + 4 * absl::GetFlag(FLAGS_generate))}) {
+          std::pair("depth", absl::GetFlag(FLAGS_depth) + StreamTokens())}) {
       if (tokens <= context) continue;
       RefuseToStart(
           absl::StrCat("--", flag, " needs ", tokens, " tokens; the model has ", context));
@@ -124,7 +127,7 @@ class Measured {
     const int batch = *std::max_element(batches.begin(), batches.end());
     const int depth = absl::GetFlag(FLAGS_depth), prompt = absl::GetFlag(FLAGS_prompt);
     const int tokens = std::max({prompt + 1, absl::GetFlag(FLAGS_context) + 16,
-                                 batch * (depth + absl::GetFlag(FLAGS_generate) + kBlockTokens)});
+                                 batch * (depth + StreamTokens() + kBlockTokens)});
     pool_.resize((layout_.BlocksFor(tokens) + batch) * layout_.BlockBytes() / 2, 0x3c00);
     engine_ = OrRefuse(Engine::Create(model_.get(), backend_.get(),
                                       {reinterpret_cast<std::byte*>(pool_.data()), layout_},
@@ -147,9 +150,9 @@ class Measured {
   }
 
   // Returns the seconds of a step that gives one token to each of `batch` sequences: the mean over
-  // --generate steps.
-  double Decode(int batch) {
-    const int steps = absl::GetFlag(FLAGS_generate), depth = absl::GetFlag(FLAGS_depth);
+  // `steps` steps, up to StreamTokens().
+  double Decode(int batch, int steps) {
+    const int depth = absl::GetFlag(FLAGS_depth);
     for (int i = 0; i < batch; ++i) Run({Some(i, depth, 0)});
     if (timed_ != nullptr) timed_->Take();
     const double start = Seconds();
@@ -163,9 +166,9 @@ class Measured {
 
   // Prints how many microseconds each kind of operation takes in a step of 1.
   void PrintOperations(double read_rate) {
-    const double all = 1e6 * Decode(1);
-    const auto times = timed_->Take();
     const int steps = absl::GetFlag(FLAGS_generate);
+    const double all = 1e6 * Decode(1, steps);
+    const auto times = timed_->Take();
     double rest = all;
     std::printf("\na step of 1, us%20s%12s%12s%20s\n", "calls", "time", "share",
                 "of the read rate");
@@ -213,7 +216,7 @@ class Measured {
       part.tokens.push_back(static_cast<TokenId>(random_() % model_->config().vocab));
     }
     part.blocks.resize(layout_.BlocksFor(position + count));
-    const int each = layout_.BlocksFor(absl::GetFlag(FLAGS_depth) + absl::GetFlag(FLAGS_generate));
+    const int each = layout_.BlocksFor(absl::GetFlag(FLAGS_depth) + StreamTokens());
     std::iota(part.blocks.begin(), part.blocks.end(), i * each);
     return part;
   }
@@ -315,8 +318,8 @@ class Service {
       for (int32_t& id : prompt) id = static_cast<int32_t>(random_() % 256);
       clients.emplace_back([this, prompt, &times] {
         const Answer answer =
-            Generate(cluster_->stub(), TokenRequest(prompt, 4 * absl::GetFlag(FLAGS_generate)),
-                     absl::Minutes(10), [&](const v1::Token&) { times.push_back(Seconds()); });
+            Generate(cluster_->stub(), TokenRequest(prompt, StreamTokens()), absl::Minutes(10),
+                     [&](const v1::Token&) { times.push_back(Seconds()); });
         if (!answer.status.ok()) RefuseToStart(answer.status.message());
       });
     }
@@ -362,10 +365,11 @@ void Print(const std::vector<int>& batches, const Figures& figures) {
   }
   row("KV attention, GB/s", "attention", "", true);
   for (const int batch : all) {
-    const double service = of("service " + BatchName(batch)), engine = of(BatchName(batch));
+    const double service = of("service " + BatchName(batch));
     if (service == 0) continue;
-    std::printf("the service, %s: %.1f ms, %.2f of the engine's rate\n", BatchName(batch).c_str(),
-                service, engine / service);
+    const double engine = of("engine " + BatchName(batch));
+    std::printf("the service, %s: %.1f ms, the engine at the same depth %.1f ms: %.2f\n",
+                BatchName(batch).c_str(), service, engine, engine / service);
   }
   std::printf("weights are read at %.2f of %.1f GB/s", of("weights") / of("read"), of("read"));
   for (const int batch : batches) {
@@ -429,11 +433,15 @@ int Main() {
     figures["read"].push_back(ReadRate(threads) / 1e9);
     figures["fma"].push_back(FmaRate(threads) / 1e9);
     figures["prefill"].push_back(ours.Prefill());
-    for (const int batch : all) figures[BatchName(batch)].push_back(1e3 * ours.Decode(batch));
+    for (const int batch : all) {
+      figures[BatchName(batch)].push_back(1e3 * ours.Decode(batch, absl::GetFlag(FLAGS_generate)));
+    }
     figures["weights"].push_back(ours.weight_bytes() / figures[BatchName(1)].back() / 1e6);
     figures["attention"].push_back(ours.Attention() / 1e9);
     for (const int batch : all) {
-      if (service) figures["service " + BatchName(batch)].push_back(service->Step(batch));
+      if (!service) continue;
+      figures["engine " + BatchName(batch)].push_back(1e3 * ours.Decode(batch, StreamTokens()));
+      figures["service " + BatchName(batch)].push_back(service->Step(batch));
     }
     if (!absl::GetFlag(FLAGS_llama).empty()) AskLlama(batches, &figures);
     std::printf("round %d:", round);
