@@ -18,6 +18,7 @@ namespace {
 using Ints = __m256i;
 
 constexpr int kPanel = 8;
+constexpr int kFusedRows = 1;
 constexpr int kSignedBias = 0;
 
 inline Ints Repeat(int x) { return _mm256_set1_epi32(x); }

@@ -17,7 +17,8 @@ namespace {
 
 using Ints = __m512i;
 
-constexpr int kPanel = 16;  // weight rows in one register
+constexpr int kPanel = 16;     // weight rows in one register
+constexpr int kFusedRows = 2;  // max activation rows multiplied with weights still in registers
 // Weights of signed bytes are stored with this number added, because one factor of the instruction
 // is unsigned.
 constexpr int kSignedBias = 128;

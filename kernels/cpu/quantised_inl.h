@@ -19,6 +19,7 @@ namespace {
 
 constexpr int kChunkGroups = 8;  // Groups in a chunk, and in a block of 256 values.
 constexpr int kQuads = kGroupValues / 4;
+constexpr int kRegisterRows = 4;  // max activation rows whose sums are in registers
 constexpr int kRowsAhead = 32;  // rows to the panel that is prefetched; sixteen short ones are late
 constexpr int kMaxChunkBytes = 8 * 34;  // bytes of eight groups of a row, of any format
 
@@ -320,14 +321,17 @@ template <typename Format, int kRows>
   Vec sum[kRows];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) sum[r] = chunk.first ? Zero() : Load(out[r]);
-  if (chunk.unpacked == nullptr) {
-    Group group;
-    Format::template Unpack<false>(
-        chunk.rows, chunk.groups, &group, [&](int g) __attribute__((always_inline)) {
-          PrefetchGroup<Format>(chunk.ahead, g);
-          MultiplyGroup<Format, kRows>(group, g, in, sum);
-        });
-  } else {
+  if constexpr (kRows <= kFusedRows) {
+    if (chunk.unpacked == nullptr) {
+      Group group;
+      Format::template Unpack<false>(
+          chunk.rows, chunk.groups, &group, [&](int g) __attribute__((always_inline)) {
+            PrefetchGroup<Format>(chunk.ahead, g);
+            MultiplyGroup<Format, kRows>(group, g, in, sum);
+          });
+    }
+  }
+  if (kRows > kFusedRows || chunk.unpacked != nullptr) {
     for (int g = 0; g < chunk.groups; ++g) {
       MultiplyGroup<Format, kRows>(chunk.unpacked[g], g, in, sum);
     }
@@ -336,7 +340,7 @@ template <typename Format, int kRows>
   for (int r = 0; r < kRows; ++r) Store(out[r], sum[r]);
 }
 
-template <typename Format, int kRows = kFewQuantisedRows>
+template <typename Format, int kRows = kRegisterRows>
 [[gnu::noinline]] void MultiplyChunkOf(int count, const ChunkOfPanel& chunk, const RoundedRows& in,
                                        float (*out)[kPanel]) {
   if constexpr (kRows > 1) {
@@ -381,8 +385,8 @@ void QuantisedGemm(const QuantisedTask& task, int m0, int m1, int n0, int n1, ch
   auto* const memory = reinterpret_cast<QuantisedScratch*>(scratch);
   const ptrdiff_t k = task.k, all_groups = k / kGroupValues;
   constexpr bool kTiles = Tiles::kRows > 0;
-  constexpr int kTogether = kTiles ? Tiles::kRows : kFewQuantisedRows;
-  const bool unpack = kTiles || m1 - m0 > kFewQuantisedRows;
+  constexpr int kTogether = kTiles ? Tiles::kRows : kRegisterRows;
+  const bool unpack = kTiles || m1 - m0 > kFusedRows;
   [[maybe_unused]] const Tiles tiles(m1 - m0, kGroupValues / kSumsOf<Format>);
   for (int n = n0; n < n1; n += kPanel) {
     const int outputs = n1 - n < kPanel ? n1 - n : kPanel;

@@ -15,7 +15,7 @@ constexpr int kBlockFormats = 8;
 
 constexpr int kGroupValues = 32;      // values that share a scale of the activations
 constexpr int kQuantisedRows = 128;   // max activation rows per call of `gemm`
-constexpr int kFewQuantisedRows = 4;  // max activation rows whose sums are in registers
+constexpr int kFewQuantisedRows = 4;  // max activation rows for QuantisedKernels::for_few
 
 // A GEMM: out[m][n] = product of x[m] and w[n], then + bias[n] if there is a bias, then + the old
 // out[m][n] if `accumulate`.
