@@ -355,7 +355,7 @@ struct NoTiles {
   NoTiles(int, int) {}
 };
 
-// Does what MultiplyChunk does for an unpacked chunk and up to sixteen rows of activations.
+// Adds the products of an unpacked chunk with up to sixteen rows of activations to `out`, by tiles.
 template <typename Format, typename Tiles>
 void MultiplyByTiles(const Tiles& tiles, int rows, const ChunkOfPanel& chunk, const RoundedRows& in,
                      float (*out)[kPanel]) {

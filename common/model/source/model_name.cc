@@ -17,7 +17,7 @@ std::string ModelNameAt(const std::string& path) {
     const std::string file = fs::path(path).filename().string();
     absl::string_view name = file;
     if (absl::EndsWithIgnoreCase(name, ".gguf")) name.remove_suffix(5);
-    // The first part of a split file: NAME-00001-of-00003.
+    // The first part of a split file ends in this, with the number of parts in place of 00000.
     static constexpr absl::string_view kFirst = "-00001-of-00000";
     if (name.size() > kFirst.size()) {
       const absl::string_view end = name.substr(name.size() - kFirst.size());
